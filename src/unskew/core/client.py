@@ -1,0 +1,213 @@
+"""The client as pure functions: one step's loss, the end of a round, an exchange, and the whole round for one client.
+
+    client_round(method, model, received, mine, feed) -> (message, mine)
+
+Everything random is in `feed`, state comes in and goes out, and `received` is the same for every client. The stacked
+engine maps `step_loss`, `finish` and `Client` over a cohort; `client_round` is the same thing for one client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from unskew.core.method import Method
+from unskew.core.state import Message, Rows, State, Tree
+from unskew.core.view import Batch, Clock, Frozen, Pass, View
+from unskew.core.work import Work, clip_gradients
+from unskew.models.model import Model
+
+
+class Received(NamedTuple):
+    """What the server sent: the model, and each part's broadcasts."""
+
+    model: State
+    parts: dict[str, dict[str, Any]]
+
+
+class Facts(NamedTuple):
+    """What a client knows about itself, as tensors: number of rows [], label counts [classes]."""
+
+    rows: Tensor
+    counts: Tensor
+
+
+class Moment(NamedTuple):
+    """Inputs of one step: the batch's columns, each part's draws, each stream's batch (x, y), and the clock."""
+
+    batch: dict[str, Tensor]
+    draws: dict[str, State]
+    streams: dict[str, dict[str, tuple[Tensor, Tensor]]]
+    clock: tuple[Tensor, Tensor, Tensor]
+
+
+class Ending(NamedTuple):
+    """What `finish` needs about the work done, as 0-dim tensors."""
+
+    steps: Tensor
+    effective_steps: Tensor
+
+
+@dataclass(frozen=True)
+class End:
+    """A client's round as a part's `up` sees it."""
+
+    start: State
+    final: State
+    mine: State
+    received: dict[str, Any]
+    facts: Facts
+    steps: Tensor
+    effective_steps: Tensor  # a_k
+    lr: Tensor
+    parameters: tuple[str, ...]  # names of the trained tensors
+
+    @property
+    def update(self) -> State:
+        """final - start, of the trained tensors."""
+        return {name: self.final[name] - self.start[name] for name in self.parameters}
+
+
+@dataclass(frozen=True)
+class Newcomer:
+    """A client that has no state yet."""
+
+    id: int
+    facts: Facts
+    draws: State
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client outside training, as `share` sees it: its rows on demand, the current model in eval mode."""
+
+    model: Model
+    state: State
+    mine: State
+    draws: State
+    facts: Facts
+    _x: Tensor  # rows of all clients
+    _y: Tensor
+    _index: Tensor  # [n] where this client's rows are; -1 pads
+    _prepare: Any
+
+    def rows(self, pick: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x, y and keep of the picked positions [p]; -1 picks nothing."""
+        keep = pick >= 0
+        where = self._index[pick.clamp_min(0)]
+        return self._prepare(self._x[where]), self._y[where], keep
+
+    @property
+    def positions(self) -> Tensor:
+        """All positions, -1 where another client of the cohort has more rows."""
+        n = torch.arange(len(self._index), device=self._index.device)
+        return torch.where(self._index >= 0, n, -1)
+
+    def at(self, x: Tensor, cut: int) -> Tensor:
+        """The current model's output at a cut."""
+        return Frozen(self.model, self.state, x).at(cut)
+
+
+class Feed(Protocol):
+    """Where one client's steps come from."""
+
+    steps: int
+    work: Work
+    facts: Facts
+
+    def at(self, step: int) -> Moment: ...
+
+
+def step_loss(
+    method: Method, model: Model, leaves: State, buffers: State, received: Received, mine: Tree, facts: Facts, now: Moment
+) -> tuple[Tensor, tuple[State, dict[str, Tensor]]]:
+    """Loss of one step, with the new buffers and every part's term: pure, so that it can be mapped over clients."""
+    batch = prepare_batch(method, _batch(now.batch), received, train=True)
+    clock = Clock(*now.clock)
+    forward = Pass(model, leaves, buffers, batch, clock.seed)
+    view = View(forward, received.model, {}, {}, {}, facts.counts, clock, {})
+    total, terms = torch.zeros((), device=batch.x.device, dtype=batch.w.dtype), {}
+    for part in method.parts:
+        streams = {name: Batch(x, y, torch.ones_like(batch.w)) for name, (x, y) in now.streams.get(part.name, {}).items()}
+        seen = view.of(received.parts.get(part.name, {}), mine.get(part.name, {}), now.draws.get(part.name, {}), streams)
+        term = part.loss(seen)
+        if term is not None:
+            total, terms[part.name] = total + term, term.detach()
+    return total, (forward.buffers, terms)
+
+
+def prepare_batch(method: Method, batch: Batch, received: Received, train: bool) -> Batch:
+    """Every part's `batch` hook, in list order."""
+    with torch.no_grad():
+        for part in method.parts:
+            batch = part.batch(batch, received.parts.get(part.name, {}), train)
+    return batch
+
+
+def _batch(columns: dict[str, Tensor]) -> Batch:
+    more = {name: column for name, column in columns.items() if name not in ("x", "y", "w")}
+    return Batch(columns["x"], columns["y"], columns["w"], more)
+
+
+def finish(
+    method: Method, model: Model, received: Received, final: State, mine: Tree, facts: Facts, ending: Ending, lr: Tensor
+) -> tuple[Message, Tree]:
+    """Every part's `up`: what is sent and what is kept. Pure, so that it can be mapped over clients."""
+    message: Message = {}
+    kept: Tree = {}
+    for part in method.parts:
+        end = End(received.model, final, mine.get(part.name, {}), received.parts.get(part.name, {}), facts,
+                  ending.steps, ending.effective_steps, lr, model.parameters)
+        sent, state = part.up(end)
+        if sent:
+            message[part.name] = sent
+        if state:
+            kept[part.name] = state
+    return message, kept
+
+
+def descend_step(loss: Tensor, leaves: State, optimiser: torch.optim.Optimizer, work: Work, stacked: bool) -> None:
+    """One ordinary backward and one optimiser step on the leaves, in place."""
+    if work.scope == "step":
+        optimiser.state.clear()
+    tensors = list(leaves.values())
+    for leaf, grad in zip(tensors, torch.autograd.grad(loss, tensors, allow_unused=True)):
+        leaf.grad = torch.zeros_like(leaf) if grad is None else grad
+    if work.clip is not None:
+        clip_gradients(tensors, work.clip, stacked)
+    optimiser.step()
+
+
+def begin(model: Model, state: State) -> tuple[State, State]:
+    """Fresh leaves and buffers from a model state."""
+    leaves = {name: state[name].detach().clone().requires_grad_() for name in model.parameters}
+    return leaves, {name: state[name].detach().clone() for name in model.buffers}
+
+
+def client_round(
+    method: Method, model: Model, received: Received, mine: Tree, feed: Feed
+) -> tuple[Message, Tree, dict[str, Tensor]]:
+    """One client's round: train on the feed, then `up`. Returns message, new state, and the mean of each loss term."""
+    work, facts = feed.work, feed.facts
+    leaves, buffers = begin(model, received.model)
+    optimiser = work.make(leaves.values())
+    terms: dict[str, Tensor] = {}
+    for step in range(feed.steps):
+        loss, (buffers, seen) = step_loss(method, model, leaves, buffers, received, mine, facts, feed.at(step))
+        descend_step(loss, leaves, optimiser, work, stacked=False)
+        terms = {name: terms.get(name, 0) + term for name, term in seen.items()}
+    final = {name: leaf.detach() for name, leaf in leaves.items()} | buffers
+    like = facts.counts
+    ending = Ending(like.new_tensor(float(feed.steps)), like.new_tensor(work.effective_steps(feed.steps)))
+    message, kept = finish(method, model, received, final, mine, facts, ending, like.new_tensor(work.lr))
+    return message, kept, {name: total / feed.steps for name, total in terms.items()}
+
+
+def share_round(method: Method, name: str, client: Client) -> tuple[dict[str, Tensor | State | Rows], State]:
+    """One part's exchange on one client."""
+    part = next(part for part in method.parts if part.name == name)
+    with torch.no_grad():
+        return part.share(client)

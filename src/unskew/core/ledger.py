@@ -1,0 +1,77 @@
+"""The ledger: who sent what to whom, when, and how many bytes. Costs, exposure and the audit read nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from unskew.core.messages import as_state
+from unskew.core.part import Artefact
+from unskew.core.state import Value, size_in_bytes
+
+
+class Entry(NamedTuple):
+    """One artefact of one client in one direction."""
+
+    round: int
+    phase: str
+    client: int
+    direction: str  # up: client to server; down: server to client
+    part: str
+    artefact: str
+    kind: str
+    bytes: int
+
+
+@dataclass
+class Ledger:
+    """Entries of one round, the totals of the run, and who holds which lasting artefact."""
+
+    entries: list[Entry] = field(default_factory=list)
+    bytes_up: int = 0
+    bytes_down: int = 0
+    holders: dict[str, dict[str, list[int] | str]] = field(default_factory=dict)
+
+    def up(self, round: int, phase: str, client: int, part: str, name: str, artefact: Artefact, value: Value) -> None:
+        """A client sent something."""
+        self._enter(Entry(round, phase, client, "up", part, name, artefact.kind, size_in_bytes(value)))
+
+    def down(
+        self, round: int, phase: str, clients: Iterable[int], part: str, name: str, artefact: Artefact, value: Value
+    ) -> None:
+        """The server sent the same thing to several clients; a lasting one only to those whose copy is old."""
+        size = size_in_bytes(value)
+        for client in self._outdated(f"{part}/{name}", clients, value) if artefact.lasting else clients:
+            self._enter(Entry(round, phase, client, "down", part, name, artefact.kind, size))
+
+    def _enter(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        if entry.direction == "up":
+            self.bytes_up += entry.bytes
+        else:
+            self.bytes_down += entry.bytes
+
+    def _outdated(self, name: str, clients: Iterable[int], value: Value) -> list[int]:
+        print_of = fingerprint(value)
+        record = self.holders.get(name)
+        if record is None or record["fingerprint"] != print_of:
+            record = self.holders[name] = {"fingerprint": print_of, "clients": []}
+        have = record["clients"]
+        fresh = [k for k in clients if k not in have]
+        record["clients"] = sorted([*have, *fresh])  # type: ignore[list-item]
+        return fresh
+
+    def next(self) -> Ledger:
+        """An empty page that carries the totals on; this one stays as it is."""
+        return Ledger([], self.bytes_up, self.bytes_down, {k: dict(v) for k, v in self.holders.items()})
+
+
+def fingerprint(value: Value) -> str:
+    """Equal for equal numbers, whatever holds them."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, leaf in sorted(as_state(value).items()):
+        digest.update(str((name, leaf.dtype, tuple(leaf.shape))).encode())
+        digest.update(leaf.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,135 @@
+"""What the server holds of the messages of a round: added up as declared, in the order of the clients.
+
+Sums are kept in float64 and in a fixed order, so that neither the engine nor the number of workers nor the size of a
+cohort can change the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unskew.core.part import Artefact
+from unskew.core.state import Message, Rows, State, Value
+from unskew.errors import UserError
+
+
+def check_declared(part: str, declared: dict[str, Artefact], sent: dict[str, Value], hook: str) -> None:
+    """Nothing leaves undeclared: refuse by name."""
+    for name in sent:
+        if name not in declared:
+            raise UserError(f"part {part}: {hook}() returned {name!r}, which the part does not declare; expected "
+                            f"{', '.join(declared) or 'nothing'}; declare it as an Artefact with its kind")
+
+
+def pack(value: Any) -> Any:
+    """Drop padding rows."""
+    if isinstance(value, Rows):
+        return value.x[value.keep]
+    return {name: pack(inner) for name, inner in value.items()} if isinstance(value, dict) else value
+
+
+def is_finite(message: Message) -> bool:
+    """Whether every number of a message is finite."""
+    leaves = [leaf for leaf in torch.utils._pytree.tree_leaves(message) if leaf.is_floating_point()]
+    return all(bool(torch.isfinite(leaf).all()) for leaf in leaves)
+
+
+@dataclass
+class Messages:
+    """One part's messages of a round."""
+
+    clients: list[int] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    _sums: dict[str, tuple[State, Value]] = field(default_factory=dict)  # artefact -> (sum in float64, first value)
+    _each: dict[str, list[tuple[int, Value]]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.clients)
+
+    def mean(self, name: str) -> Any:
+        """Weighted mean; integers take the first client's value."""
+        total = sum(self.weights)
+        return _finish(*self._sums[name], 1.0 / total if total else 0.0)
+
+    def sum(self, name: str) -> Any:
+        """Plain sum over clients; integers take the first client's value."""
+        return _finish(*self._sums[name], 1.0)
+
+    def each(self, name: str) -> list[tuple[int, Any]]:
+        """(client, value), in the order of the clients."""
+        return self._each.get(name, [])
+
+    def rows(self, name: str) -> Tensor:
+        """All clients' rows, one after another."""
+        return torch.cat([value for _, value in self.each(name)])  # type: ignore[misc]
+
+    def add(self, client: int, weight: float, sent: dict[str, Value], declared: dict[str, Artefact]) -> None:
+        """Take one client's artefacts in."""
+        self.clients.append(client)
+        self.weights.append(weight)
+        for name, value in sent.items():
+            how = declared[name].reduce
+            if how in ("each", "rows"):
+                self._each.setdefault(name, []).append((client, value))
+            else:
+                self._accumulate(name, value, weight if how == "mean" else 1.0)
+
+    def _accumulate(self, name: str, value: Value, factor: float) -> None:
+        named = as_state(value)
+        if name not in self._sums:
+            zeros = {key: torch.zeros_like(t, dtype=torch.float64) for key, t in named.items()}
+            self._sums[name] = (zeros, value)
+        # By name: a message that crossed a process may list its tensors in another order.
+        for key, total in self._sums[name][0].items():
+            if named[key].is_floating_point():
+                total.add_(named[key].to(torch.float64), alpha=factor)
+
+
+def _finish(total: State, first: Value, factor: float) -> Any:
+    like = as_state(first)
+    done = {key: (t * factor).to(like[key].dtype) if like[key].is_floating_point() else like[key] for key, t in total.items()}
+    return done if isinstance(first, dict) else done[""]
+
+
+class Inbox:
+    """All parts' messages of a round; a message with a number that is not finite is refused whole and remembered."""
+
+    def __init__(self, declared: dict[str, dict[str, Artefact]], weigh_by_rows: bool) -> None:
+        self._declared, self._by_rows = declared, weigh_by_rows
+        self._parts: dict[str, Messages] = {name: Messages() for name in declared}
+        self.dropped: list[int] = []
+        self.clients: list[int] = []
+
+    def add(self, client: int, rows: int, message: Message) -> bool:
+        """Check and take one client's message; False if it was refused."""
+        for part, sent in message.items():
+            check_declared(part, self._declared.get(part, {}), sent, "up")
+        if not is_finite(message):
+            self.dropped.append(client)
+            return False
+        self.clients.append(client)
+        weight = float(rows) if self._by_rows else 1.0
+        for part, sent in message.items():
+            self._parts[part].add(client, weight, sent, self._declared[part])
+        return True
+
+    def of(self, part: str) -> Messages:
+        """One part's share of the messages."""
+        return self._parts[part]
+
+
+def artefacts(message: Message) -> Iterator[tuple[str, str, Value]]:
+    """(part, artefact, value) of a message."""
+    for part, sent in message.items():
+        for name, value in sent.items():
+            yield part, name, value
+
+
+def as_state(value: Value) -> State:
+    """A value as named tensors; a single one has no name."""
+    return value if isinstance(value, dict) else {"": value}  # type: ignore[dict-item]

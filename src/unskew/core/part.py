@@ -1,0 +1,146 @@
+"""The part protocol: a method is a list of parts, and a part is a frozen record with optional hooks.
+
+Fields are hyper-parameters: typed, documented, validated. During a step every float field is a 0-dim tensor. Hooks are
+pure: what a part must remember it returns, and the runner stores it. The order of the hooks in a round is in
+`core/server.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from unskew.core.state import State, Value
+
+if TYPE_CHECKING:
+    from unskew.core.client import Client, End, Newcomer
+    from unskew.core.messages import Messages
+    from unskew.core.method import Method, Task
+    from unskew.core.server import Server, StandIn
+    from unskew.core.view import Batch, View
+    from unskew.core.work import Work
+    from unskew.models.model import Model
+
+Kind = Literal[
+    "weights", "gradients", "features", "labels", "counts", "statistics", "synthetic", "digest", "raw", "control"
+]
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """What may leave: its kind, and how far it may be added up on the way."""
+
+    kind: Kind
+    reduce: Literal["mean", "sum", "rows", "each"] = "each"
+    lasting: bool = False  # sent to a client only when changed since its last copy
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """When a part's `share` runs, on whom, and whether the client needs the current model for it."""
+
+    when: Literal["before training", "before round", "after merge", "at the end"]
+    who: Literal["participants", "newcomers", "all"] = "participants"
+    every: int = 1  # rounds; counts from round `every`
+    model: bool = True
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Further rows, a batch of them per step: `x` [n, ...] ready for the model, `y` [n] or [n, classes]."""
+
+    x: Tensor
+    y: Tensor
+    order: Literal["cycle", "uniform", "join"] = "cycle"  # join: the rows belong to the epoch
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a part may know when it asks for random numbers."""
+
+    rows: int
+    steps: int
+    batch: int
+    classes: int
+    streams: dict[str, int]
+
+
+class Part:
+    """Every hook is optional. Subclass, declare fields, register with `@part(name)`; nothing deeper inherits."""
+
+    name: ClassVar[str] = ""
+    owner: ClassVar[bool] = False  # merges the model; exactly one per method
+    objective: ClassVar[bool] = False  # the main loss; exactly one per method
+    edits_model: ClassVar[bool] = False  # may change the model in `step` or `collect` without owning it
+    sends: ClassVar[dict[str, Artefact]] = {}
+    broadcasts: ClassVar[dict[str, Artefact]] = {}
+    shares: ClassVar[dict[str, Artefact]] = {}
+    neutral: ClassVar[dict[str, Any]] = {}  # values at which the part changes nothing, bit for bit
+    exchange: ClassVar[Exchange | None] = None
+
+    # set-up
+    def build(self, method: Method, model: Model, task: Task) -> Self:
+        """Meet the siblings, refuse clashes, return the part."""
+        return self
+
+    def client_init(self, model: Model, client: Newcomer) -> State:
+        """State of a client never seen before; lazy, so a function of its arguments alone."""
+        return {}
+
+    def server_init(self, model: Model, task: Task) -> State:
+        """State of the server before round 1."""
+        return {}
+
+    def now(self, round: int, work: Work) -> tuple[Self, Work]:
+        """The part and the work in force in this round."""
+        return self, work
+
+    # training
+    def streams(self, received: dict[str, Any], mine: State) -> dict[str, Stream]:
+        """Further rows for this round; an empty one is not seen by the loss."""
+        return {}
+
+    def draws(self, when: Literal["init", "steps", "share"], sizes: Sizes, generator: torch.Generator) -> State:
+        """Random tensors; for "steps" the leading axis is the step."""
+        return {}
+
+    def batch(self, batch: Batch, received: dict[str, Any], train: bool) -> Batch:
+        """Change the batch before the loss (no gradient) and, with train=False, before evaluation."""
+        return batch
+
+    def loss(self, view: View) -> Tensor | None:
+        """A scalar; the terms of all parts add up."""
+        return None
+
+    # messages
+    def down(self, server: Server) -> dict[str, Value]:
+        """Artefacts to broadcast, the same for every client."""
+        return {}
+
+    def up(self, end: End) -> tuple[dict[str, Value], State]:
+        """Artefacts to send after training, and the client's new state."""
+        return {}, end.mine
+
+    def share(self, client: Client) -> tuple[dict[str, Value], State]:
+        """Artefacts outside training, at `exchange`, and the client's new state."""
+        return {}, client.mine
+
+    # server
+    def stand_ins(self, server: Server, absent: list[int]) -> dict[int, StandIn]:
+        """Rows that train in place of absent clients."""
+        return {}
+
+    def merge(self, server: Server, messages: Messages) -> Server:
+        """What the messages change; the owner of the model comes last."""
+        return server
+
+    def step(self, server: Server) -> Server:
+        """Server-side learning after the merge."""
+        return server
+
+    def collect(self, server: Server, shared: Messages) -> Server:
+        """Store what an exchange brought."""
+        return server

@@ -1,0 +1,99 @@
+"""Every random choice of a run, as a pure function of (seed, round, client): any round can be replayed alone.
+
+A key never depends on what else was drawn, so adding a part shifts no other number, every method sees the same clients,
+and the engine, the number of workers or a resume cannot change anything.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unskew.core.part import Sizes, Stream
+from unskew.core.work import Work
+
+
+class Order(NamedTuple):
+    """Which rows each step takes: `index` [steps, batch] into the client's rows, `weight` 1 for real and 0 for filler."""
+
+    index: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Clients that cannot be reached in rounds first..last-1."""
+
+    clients: tuple[int, ...]
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who takes part when, and in which order and with which draws each client trains."""
+
+    seed: int
+    clients: int
+    participation: float
+    absences: tuple[Absence, ...] = ()
+
+    def generator(self, *key: int | str) -> torch.Generator:
+        """A fresh generator for a key such as (round, client, "order")."""
+        return torch.Generator().manual_seed(key_of(self.seed, *key))
+
+    def absent(self, round: int) -> list[int]:
+        """Clients that cannot be reached in this round."""
+        return sorted({k for a in self.absences if a.first <= round < a.last for k in a.clients})
+
+    def participants(self, round: int) -> list[int]:
+        """max(int(fraction * clients), 1) clients, drawn among those present; fewer only if fewer are present."""
+        away = set(self.absent(round))
+        rng = np.random.Generator(np.random.Philox(key_of(self.seed, round, "participants")))
+        order = rng.permutation(self.clients)  # the same order whoever is absent
+        present = [int(k) for k in order if int(k) not in away]
+        return sorted(present[: max(int(self.participation * self.clients), 1)])
+
+    def order(self, round: int, client: int, rows: int, work: Work) -> Order:
+        """Shuffled passes; a partial last batch is filled with further rows of the same client at weight 0."""
+        steps, per_epoch = work.steps_for(rows), max(work.steps_per_epoch(rows), 1)
+        generator = self.generator(round, client, "order")
+        size = per_epoch * work.batch
+        weight = (torch.arange(size) < rows).float().view(per_epoch, work.batch)
+        epochs = -(-steps // per_epoch)
+        index = [cycled(torch.randperm(rows, generator=generator), size) for _ in range(epochs)]
+        if not index:
+            return Order(torch.zeros(0, work.batch, dtype=torch.int64), torch.zeros(0, work.batch))
+        return Order(torch.stack(index).view(-1, work.batch)[:steps], weight.repeat(epochs, 1)[:steps])
+
+    def stream_order(self, round: int, client: int, name: str, stream: Stream, steps: int, batch: int) -> Tensor:
+        """[steps, batch] rows of a stream: endless shuffled passes, or independent draws."""
+        rows, generator = len(stream.x), self.generator(round, client, name)
+        if stream.order == "uniform":
+            return torch.randint(rows, (steps, batch), generator=generator)
+        passes = [torch.randperm(rows, generator=generator) for _ in range(-(-steps * batch // rows))]
+        return torch.cat(passes)[: steps * batch].view(steps, batch) if passes else torch.zeros(0, batch, dtype=torch.int64)
+
+    def step_seeds(self, round: int, client: int, steps: int) -> Tensor:
+        """[steps] seeds of the dropout masks."""
+        return torch.randint(2**31, (steps,), generator=self.generator(round, client, "dropout"))
+
+    def part_draws(self, part: object, name: str, when: str, round: int, client: int, sizes: Sizes) -> dict[str, Tensor]:
+        """A part's own random tensors; those of "init" do not depend on the round."""
+        key: Sequence[int | str] = (client, name, when) if when == "init" else (round, client, name, when)
+        return part.draws(when, sizes, self.generator(*key))  # type: ignore[attr-defined]
+
+
+def key_of(*key: int | str) -> int:
+    """63 bits that differ for different keys; lengths are part of the text, so ("a", "bc") is not ("ab", "c")."""
+    text = "|".join(f"{type(word).__name__}{len(str(word))}:{word}" for word in key)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
+
+
+def cycled(order: Tensor, size: int) -> Tensor:
+    """The first `size` entries of an order repeated for ever."""
+    return order.repeat(-(-size // len(order)))[:size]

@@ -1,0 +1,62 @@
+"""State is a dict of name -> tensor; a tree is a dict of part -> its state. Nothing else is stored, sent or saved."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+Tree = dict[str, State]  # part -> its state
+Role = Literal["parameter", "statistic", "counter"]
+
+
+class Rows(NamedTuple):
+    """Rows of which some are padding: `x` is [n, ...], `keep` is [n] bool. The runner sends `x[keep]` only."""
+
+    x: Tensor
+    keep: Tensor
+
+
+Value = Tensor | State | Rows
+Message = dict[str, dict[str, Value]]  # part -> artefact -> value
+
+
+def tree_map(fn: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    """Apply `fn` to every tensor of nested dicts and tuples, keeping the structure (None stays None)."""
+    return torch.utils._pytree.tree_map(lambda leaf: fn(leaf) if isinstance(leaf, Tensor) else leaf, tree)
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> State:
+    """Nested dicts to one dict with `/` between the levels, the form that files and the wire use.
+
+    >>> flatten({"a": {"w": torch.tensor(1)}, "b": torch.tensor(2)})
+    {'a/w': tensor(1), 'b': tensor(2)}
+    """
+    flat: State = {}
+    for name, value in tree.items():
+        flat |= flatten(value, f"{prefix}{name}/") if isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+def unflatten(flat: State, depth: int) -> dict[str, Any]:
+    """The inverse of `flatten` down to `depth` levels; deeper slashes stay in the name."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *folders, name = path.split("/", depth - 1)
+        node = tree
+        for folder in folders:
+            node = node.setdefault(folder, {})
+        node[name] = value
+    return tree
+
+
+def stack(trees: Iterable[Any]) -> Any:
+    """Equal-shaped trees to one tree with a leading axis."""
+    first, *rest = trees
+    return torch.utils._pytree.tree_map(lambda *leaves: torch.stack(leaves), first, *rest)
+
+
+def size_in_bytes(value: Value) -> int:
+    """Bytes of the numbers in a value, as they would be written."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in torch.utils._pytree.tree_leaves(value))

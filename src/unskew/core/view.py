@@ -1,0 +1,162 @@
+"""What a loss may look at: the batch, the local model at any cut, the received model, and the part's own things."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unskew.core.state import State
+from unskew.models.model import Model
+
+
+@dataclass(frozen=True)
+class Batch:
+    """x [b, ...], y [b] int64 or [b, classes], w [b]: 1 for a real sample, 0 for filler; further columns in `more`."""
+
+    x: Tensor
+    y: Tensor
+    w: Tensor
+    more: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Frozen:
+    """A model that is only looked at: eval mode, no gradient, every cut computed once."""
+
+    def __init__(self, model: Model, state: State, x: Tensor) -> None:
+        self._model, self._cuts = model, {0: x}
+        self._state = {name: tensor.detach() for name, tensor in state.items()}
+
+    def at(self, cut: int) -> Tensor:
+        """Output of the first `cut` blocks on the batch."""
+        with torch.no_grad():
+            for i in range(max(c for c in self._cuts if c <= cut), cut):
+                self._cuts[i + 1] = self._model.block(self._state, self._cuts[i], i, train=False)
+        return self._cuts[cut]
+
+    @property
+    def logits(self) -> Tensor:
+        return at_least_float32(self.at(self._model.depth))
+
+    def run(self, h: Tensor, start: int, stop: int | None = None) -> Tensor:
+        """Blocks start..stop on other rows."""
+        with torch.no_grad():
+            return self._model.run(self._state, h, start, stop)
+
+
+class Pass:
+    """One training step's forward pass, shared by all parts: local state, clones of the buffers, cuts computed once."""
+
+    def __init__(self, model: Model, leaves: State, buffers: State, batch: Batch, seed: Tensor) -> None:
+        # BatchNorm writes its running statistics in place; on clones the step stays a pure function.
+        self.buffers = {name: tensor.clone() for name, tensor in buffers.items()}
+        self.model, self.leaves, self.batch, self._seed = model, leaves, batch, seed
+        self.state = leaves | self.buffers
+        self._cuts = {0: batch.x}
+
+    def run(self, h: Tensor, start: int, stop: int | None = None) -> Tensor:
+        for i in range(start, self.model.depth if stop is None else stop):
+            h = self.model.block(self.state, h, i, train=True, seed=self._seed)
+        return h
+
+    def at(self, cut: int) -> Tensor:
+        for i in range(max(c for c in self._cuts if c <= cut), cut):
+            self._cuts[i + 1] = self.run(self._cuts[i], i, i + 1)
+        return self._cuts[cut]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where a step stands, as 0-dim tensors."""
+
+    step: Tensor
+    epoch: Tensor
+    seed: Tensor  # of this step's dropout masks
+
+
+@dataclass(frozen=True)
+class View:
+    """The step as one part sees it."""
+
+    _pass: Pass
+    start: State  # the received model
+    received: dict[str, Any]  # this part's broadcasts
+    mine: State  # this client's state of this part
+    draws: State
+    counts: Tensor  # [classes] rows of this client
+    clock: Clock
+    streams: dict[str, Batch]
+    _teacher: list[Frozen] = field(default_factory=list)
+
+    @property
+    def batch(self) -> Batch:
+        return self._pass.batch
+
+    @property
+    def x(self) -> Tensor:
+        return self.batch.x
+
+    @property
+    def y(self) -> Tensor:
+        return self.batch.y
+
+    @property
+    def w(self) -> Tensor:
+        return self.batch.w
+
+    @property
+    def size(self) -> Tensor:
+        """Number of real samples in the batch."""
+        return self.w.sum()
+
+    @property
+    def parameters(self) -> State:
+        """The trained tensors, without running statistics."""
+        return self._pass.leaves
+
+    @property
+    def feature(self) -> int:
+        """The cut of the representation."""
+        return self._pass.model.feature
+
+    @property
+    def logits(self) -> Tensor:
+        return at_least_float32(self.at(self._pass.model.depth))
+
+    def at(self, cut: int) -> Tensor:
+        """The local model's output at a cut, with gradient, computed once for all parts."""
+        return self._pass.at(cut)
+
+    def run(self, h: Tensor, start: int, stop: int | None = None) -> Tensor:
+        """Blocks start..stop of the local model on other rows, with gradient, in train mode."""
+        return self._pass.run(h, start, stop)
+
+    @property
+    def teacher(self) -> Frozen:
+        """The received model, shared by all parts of the step."""
+        if not self._teacher:
+            self._teacher.append(self.frozen(self.start))
+        return self._teacher[0]
+
+    def frozen(self, state: State, model: Model | None = None) -> Frozen:
+        """Any other model on this batch."""
+        return Frozen(model or self._pass.model, state, self.x)
+
+    def stream(self, name: str) -> Batch | None:
+        """This step's batch of a stream, None when the stream is empty."""
+        return self.streams.get(name)
+
+    def mean(self, per_sample: Tensor) -> Tensor:
+        """Mean over the real samples of [b]."""
+        return (per_sample * self.w).sum() / self.size
+
+    def of(self, received: dict[str, Any], mine: State, draws: State, streams: dict[str, Batch]) -> View:
+        """The same step seen by another part; activations and teacher stay shared."""
+        return replace(self, received=received, mine=mine, draws=draws, streams=streams)
+
+
+def at_least_float32(z: Tensor) -> Tensor:
+    """Logits of a half-precision net as float32; float64 stays."""
+    return z.float() if z.dtype in (torch.float16, torch.bfloat16) else z

@@ -1,0 +1,70 @@
+"""How a client trains: the amount of work, the optimiser and its schedule, and the effective number of steps."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work in force in one round, after schedules and `now`."""
+
+    batch: int
+    lr: float
+    epochs: int | None = 1
+    steps: int | None = None  # when given, counts instead of epochs
+    optimiser: Literal["sgd", "adam", "adamw"] = "sgd"
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    scope: Literal["round", "step"] = "round"  # step: the optimiser forgets after every step
+    clip: float | None = None  # norm of one client's gradient
+
+    def steps_for(self, rows: int) -> int:
+        """Steps of a client with that many rows: none without rows."""
+        if rows == 0:
+            return 0
+        return self.steps if self.steps is not None else (self.epochs or 0) * self.steps_per_epoch(rows)
+
+    def steps_per_epoch(self, rows: int) -> int:
+        """Batches in one pass, the last one partial."""
+        return -(-rows // self.batch)
+
+    def make(self, leaves: Iterable[Tensor]) -> torch.optim.Optimizer:
+        """A fresh optimiser. Only element-wise ones: on stacked leaves they equal one optimiser per client."""
+        leaves = list(leaves)
+        if self.optimiser == "sgd":
+            return torch.optim.SGD(leaves, self.lr, self.momentum, weight_decay=self.weight_decay, nesterov=self.nesterov)
+        kind = torch.optim.Adam if self.optimiser == "adam" else torch.optim.AdamW
+        return kind(leaves, self.lr, self.betas, weight_decay=self.weight_decay)
+
+    def effective_steps(self, steps: int) -> float:
+        """a_k: how far `steps` unit gradients move the weights, in learning rates (FedNova's norm of a)."""
+        momentum = 0.0 if self.scope == "step" and not self.nesterov else self.momentum
+        return _displacement(steps, momentum, self.nesterov, self.scope == "step")
+
+
+@lru_cache(maxsize=4096)
+def _displacement(steps: int, rho: float, nesterov: bool, forget: bool) -> float:
+    velocity = total = 0.0
+    for _ in range(steps):
+        velocity = 1.0 if forget else rho * velocity + 1.0
+        total += 1.0 + rho * velocity if nesterov else velocity
+    return total
+
+
+def clip_gradients(leaves: Iterable[Tensor], limit: float, stacked: bool) -> None:
+    """Scale each client's gradient to at most `limit` in norm; on a stack the norm is per client, never over the stack."""
+    leaves = list(leaves)
+    grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
+    square = sum(g.pow(2).flatten(1).sum(1) if stacked else g.pow(2).sum() for g in grads)
+    if not isinstance(square, Tensor):
+        return
+    factor = (limit / square.sqrt().clamp_min(1e-12)).clamp_max(1.0)
+    for grad in grads:
+        grad.mul_(factor.view(-1, *(1,) * (grad.ndim - 1)) if stacked else factor)

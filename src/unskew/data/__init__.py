@@ -1,0 +1,111 @@
+"""Datasets by name, as `load` reads them from one folder that holds the official layouts side by side."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from unskew.data.arrays import DEFAULT_TEST, from_arrays
+from unskew.data.cifar import cifar10, cifar100
+from unskew.data.dataset import Dataset, Split
+from unskew.data.digits import digits
+from unskew.data.files import HOW_TO_SET_ROOT
+from unskew.data.idx import EMNIST_CLASSES, emnist, fashion_mnist, mnist
+from unskew.data.npz import npz
+from unskew.errors import UserError, nearest
+
+__all__ = ["Dataset", "Split", "data_root", "from_arrays", "load", "names"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked of a dataset: the folder of its files, the test fraction (None: its own), seed, and checksums."""
+
+    name: str
+    root: Path
+    test: float | None
+    seed: int
+    verify: bool
+
+
+Loader: TypeAlias = Callable[[Request], Dataset]
+
+
+def load(
+    name: str, root: str | Path | None = None, *, test: float | None = None, seed: int = 0, verify: bool = True
+) -> Dataset:
+    """A dataset by name (see `names`), or any `.npz` by its path or by its name in the data folder.
+
+    test, seed: fraction and seed of the test split, for data that come without one; verify: check official checksums.
+    """
+    request = Request(name, data_root(root), test, seed, verify)
+    if name in _LOADERS:
+        return _LOADERS[name](request)
+    file = _npz_file(request)
+    if file is None:
+        raise UserError(
+            f"expected a dataset among {', '.join(names())}, or a path ending in .npz, found {name} "
+            f"(and no {name}.npz in {request.root}; to look elsewhere, {HOW_TO_SET_ROOT}){nearest(name, names())}"
+        )
+    return npz(file, test=test, seed=seed)
+
+
+def names() -> tuple[str, ...]:
+    """Names that `load` knows, besides paths of `.npz` files."""
+    return tuple(sorted(_LOADERS))
+
+
+def data_root(explicit: str | Path | None = None) -> Path:
+    """The folder of the data: the one given, else UNSKEW_DATA, else `unskew` in the user's cache folder."""
+    if explicit is not None:
+        return Path(explicit).expanduser()
+    if os.environ.get("UNSKEW_DATA"):
+        return Path(os.environ["UNSKEW_DATA"]).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "unskew"
+
+
+def _npz_file(request: Request) -> Path | None:
+    """The file a name stands for, None when it is no .npz; a path that leads nowhere is an error."""
+    given = Path(request.name).expanduser()
+    if given.suffix != ".npz":
+        beside = request.root / f"{request.name}.npz"
+        return beside if beside.is_file() else None
+    for file in (given, request.root / given):
+        if file.is_file():
+            return file
+    raise UserError(
+        f"expected an .npz file, found none at {given} nor at {request.root / given}; "
+        f"check the path, or {HOW_TO_SET_ROOT}"
+    )
+
+
+def _digits(request: Request) -> Dataset:
+    return digits(DEFAULT_TEST if request.test is None else request.test)
+
+
+def _official(read: Callable[..., Dataset]) -> Loader:
+    """A loader for data whose authors fixed the test rows: asking for another fraction is refused, not ignored."""
+
+    def loader(request: Request) -> Dataset:
+        if request.test is not None:
+            raise UserError(
+                f"{request.name}: expected no test fraction, since the dataset has its own test rows, "
+                f"found {request.test}; leave it out"
+            )
+        return read(request.root, verify=request.verify)
+
+    return loader
+
+
+# One line per dataset; a dataset that needs more than its root gets a small function like _digits.
+_LOADERS: Mapping[str, Loader] = {
+    "digits": _digits,
+    "cifar10": _official(cifar10),
+    "cifar100": _official(cifar100),
+    "mnist": _official(mnist),
+    "fashion-mnist": _official(fashion_mnist),
+    **{f"emnist-{variant}": _official(partial(emnist, variant=variant)) for variant in EMNIST_CLASSES},
+}

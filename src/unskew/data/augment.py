@@ -1,0 +1,55 @@
+"""Augmentation on the device, drawn from the plan: random crop with padding, horizontal flip, cutout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Crop pads with zeros on the raw pixels; cutout blanks a square centred anywhere, after normalisation."""
+
+    crop: int = 0  # pixels of padding
+    flip: bool = False
+    cutout: int = 0  # side of the square
+
+    def __bool__(self) -> bool:
+        return bool(self.crop or self.flip or self.cutout)
+
+    def draw(self, generator: torch.Generator, steps: int, batch: int, shape: tuple[int, ...]) -> dict[str, Tensor]:
+        """[steps, batch, ...] choices for rows of `shape` [channels, height, width]; every option has numbers of its own."""
+        height, width = shape[-2:]
+        wide = torch.tensor([height, width])
+        return {
+            "offset": torch.randint(2 * self.crop + 1, (steps, batch, 2), generator=generator),
+            "flip": torch.rand(steps, batch, generator=generator) < (0.5 if self.flip else 0.0),
+            "hole": (torch.rand(steps, batch, 2, generator=generator) * wide).long(),
+        }
+
+    def apply(self, x: Tensor, draw: dict[str, Tensor], prepare: Callable[[Tensor], Tensor]) -> Tensor:
+        """Raw rows [n, c, h, w] to model inputs, with one draw a row."""
+        height, width = x.shape[-2:]
+        rows = torch.arange(height, device=x.device) + draw["offset"][:, :1]
+        columns = torch.arange(width, device=x.device).expand(len(x), width)
+        columns = torch.where(draw["flip"][:, None], width - 1 - columns, columns) + draw["offset"][:, 1:]
+        if self.crop or self.flip:
+            padded = F.pad(x, (self.crop,) * 4)
+            n = torch.arange(len(x), device=x.device)[:, None, None]
+            # Indices on both sides of a slice put the slice last.
+            x = padded[n, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        x = prepare(x)
+        return x * self._outside(draw["hole"], height, width).to(x.dtype) if self.cutout else x
+
+    def _outside(self, hole: Tensor, height: int, width: int) -> Tensor:
+        """[n, 1, h, w], 0 inside the square, which the border clips."""
+
+        def inside(centre: Tensor, size: int) -> Tensor:
+            at = torch.arange(size, device=centre.device) - (centre[:, None] - self.cutout // 2)
+            return (at >= 0) & (at < self.cutout)
+
+        return ~(inside(hole[:, 0], height)[:, None, :, None] & inside(hole[:, 1], width)[:, None, None, :])

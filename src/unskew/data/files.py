@@ -1,0 +1,57 @@
+"""Finding and reading data files: each is read once, hashed as read, and named in every complaint."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from unskew.errors import UserError
+
+HOW_TO_SET_ROOT = "set the data folder with the environment variable UNSKEW_DATA or with --data-dir"
+
+
+def read_checked(path: Path, *, md5: str | None = None, size: int | None = None, verify: bool = True) -> bytes:
+    """Bytes of a file; with `verify`, refused unless they have the official checksum or size, where one is known."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: expected a readable file, found: {error.strerror or error}") from error
+    if not verify:
+        return data
+    if size is not None and len(data) != size:
+        raise UserError(
+            f"{path}: expected {size} bytes, found {len(data)}; "
+            "a file whose size differs is truncated or altered; download it again or delete it"
+        )
+    if md5 is not None:
+        found = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        if found != md5:
+            raise UserError(
+                f"{path}: expected md5 {md5}, found {found}; "
+                "a file whose checksum differs is truncated or altered; download it again or delete it"
+            )
+    return data
+
+
+def missing(name: str, root: Path, choices: Sequence[Sequence[Path]]) -> UserError:
+    """The error for a dataset of which no layout is complete; choices: the files of each layout, all in one folder."""
+    lines = []
+    for files in choices:
+        absent = ", ".join(file.name for file in files if not file.is_file())
+        lines.append(f"  {files[0].parent.relative_to(root)}: {absent}")
+    return UserError(
+        f"{name}: expected its files under {root}, found no complete set; looked for (any one folder is enough):\n"
+        + "\n".join(lines)
+        + f"\ndownload and unpack the official archive there, or {HOW_TO_SET_ROOT}"
+    )
+
+
+def check_labels(path: Path, y: np.ndarray, classes: int, first: int = 0) -> None:
+    """Refuse labels outside first .. first + classes - 1, naming the file; y: [N]."""
+    bad = np.flatnonzero((y < first) | (y >= first + classes))
+    if len(bad):
+        raise UserError(
+            f"{path}: expected labels from {first} to {first + classes - 1}, found {y[bad[0]]} in row {bad[0]}; "
+            "the file is altered or belongs to another dataset; download it again"
+        )

@@ -1,0 +1,300 @@
+"""Splits training rows over clients: iid, dirichlet, classes, shards and group, by counts or as released."""
+
+import hashlib
+import math
+import os
+import random
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from unskew.data import skew
+from unskew.data.skew import Rows
+from unskew.errors import UserError
+
+Draws = Literal["counts", "released"]
+_CLIENTS = "Number of clients K"
+_DRAWS = "counts: this package's own draws; released: the random calls of the papers' code, in its order"
+_STREAM = 0x5EED  # keeps the split's stream apart from other generators made from the same run seed
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    seed: int | None = Field(None, ge=0, lt=2**32, description="Seed of the split; empty means the run's seed")
+
+
+class Iid(_Model):
+    """Every client gets an equal share of every class (FLea, Sec. 2.3)."""
+
+    name: Literal["iid"] = "iid"
+    clients: int = Field(ge=1, description=_CLIENTS)
+
+
+class Dirichlet(_Model):
+    """One Dirichlet draw per class over clients, or per client over classes (FLea Dir, FedLMD LDA, HFMDS)."""
+
+    name: Literal["dirichlet"] = "dirichlet"
+    clients: int = Field(ge=1, description=_CLIENTS)
+    alpha: float = Field(ge=1e-6, le=1e6, description="Concentration; FLea 0.1 and 0.5, FedLMD 0.05 to 0.5, HFMDS 0.01")
+    min: int = Field(0, ge=0, description="Redraw until every client holds this many rows; FedLMD 10, FLea 10, 6 or 3")
+    cap: bool = Field(True, description="A client at N/K rows or more gets nothing of later classes (FLea, FedLMD)")
+    over: Literal["clients", "classes"] = Field(
+        "clients", description="clients: sizes vary (all papers); classes: one class mix per client, equal sizes"
+    )
+    block: int = Field(0, ge=0, description="Clients per separately drawn block, 0 for one block; FLea 100, UCI-HAR 75")
+    blocks_by: Literal["class", "order"] = Field(
+        "class", description="class: blocks hold all classes alike (CIFAR-10); order: runs in file order (UCI-HAR)"
+    )
+    retries: int = Field(200_000, ge=1, description="Draws before the best so far is kept; HFMDS advises about 1000")
+    draws: Draws = Field("counts", description=_DRAWS)
+
+
+class Classes(_Model):
+    """Every client holds a fixed number of classes (FLea Qua; balanced: HFMDS)."""
+
+    name: Literal["classes"] = "classes"
+    clients: int = Field(ge=1, description=_CLIENTS)
+    per_client: int = Field(ge=1, description="Classes per client; FLea 3 (UCI-HAR 2), HFMDS 2 (CIFAR-100: 10)")
+    balanced: bool = Field(False, description="Give every class to equally many clients (HFMDS)")
+    draws: Draws = Field("counts", description=_DRAWS)
+
+
+class Shards(_Model):
+    """Every client gets the same number of one-class shards; a class may repeat (FedLMD, FedNTD)."""
+
+    name: Literal["shards"] = "shards"
+    clients: int = Field(ge=1, description=_CLIENTS)
+    per_client: int = Field(ge=1, description="Shards per client s; FedLMD 2, 3, 5 or 10")
+    draws: Draws = Field("counts", description=_DRAWS)
+
+
+class Group(_Model):
+    """One client per natural group (speaker, site, subject), or whole groups dealt evenly to fewer clients."""
+
+    name: Literal["group"] = "group"
+    clients: int | None = Field(None, ge=1, description="Number of clients; empty means one per group")
+
+
+Partition = Annotated[Iid | Dirichlet | Classes | Shards | Group, Field(discriminator="name")]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Row numbers of each client: ascending by default, in the released order with released draws.
+
+    rows: K arrays [n_k]; together every row of the training set once. notes: lines for the run header.
+    """
+
+    rows: list[Rows]
+    notes: tuple[str, ...] = ()
+
+
+def split(
+    partition: Partition,
+    labels: np.ndarray,
+    classes: int,
+    seed: int,
+    group: np.ndarray | None = None,
+    cache: Path | None = None,
+) -> Parts:
+    """Splits the rows of labels over clients; a seed in the partition goes before the argument.
+
+    labels [N] in 0..classes-1; group [N], any sortable values. cache: folder that keeps splits drawn by retries.
+    """
+    labels = _checked(labels, classes)
+    seed = seed if partition.seed is None else partition.seed
+    if not 0 <= seed < 2**32:
+        raise UserError(f"partition: expected a seed from 0 to 4294967295, found {seed}; type a seed in that range")
+    # only the retry loop is slow enough to be worth a file
+    if cache is None or not isinstance(partition, Dirichlet) or not partition.min:
+        return _drawn(partition, labels, classes, seed, group)
+    file = cache / f"split-{_key(partition, labels, classes, seed)}.npz"
+    parts = _load(file, len(labels), partition.clients)
+    if parts is None:
+        parts = _drawn(partition, labels, classes, seed, group)
+        _store(file, parts)
+    return parts
+
+
+def _checked(labels: np.ndarray, classes: int) -> Rows:
+    array = np.asarray(labels)
+    if array.ndim != 1 or not array.size or not np.issubdtype(array.dtype, np.integer):
+        raise UserError(
+            f"partition: expected one whole-number label per row, found {array.dtype} of shape {list(array.shape)}; "
+            "give the class numbers as one list"
+        )
+    if array.min() < 0 or array.max() >= classes:
+        raise UserError(
+            f"partition: expected labels 0 to {classes - 1}, found {array.min()} to {array.max()}; "
+            f"number the classes from 0 and give classes={int(array.max()) + 1}"
+        )
+    return array.astype(np.int64)
+
+
+def _drawn(partition: Partition, labels: Rows, classes: int, seed: int, group: np.ndarray | None) -> Parts:
+    gen = np.random.default_rng([_STREAM, seed])
+    if isinstance(partition, Dirichlet):
+        return _dirichlet(partition, labels, classes, seed, gen)
+    if isinstance(partition, Group):
+        return Parts(_groups(partition, len(labels), group, gen))
+    piles = skew.by_class(labels, classes)
+    if isinstance(partition, Classes):
+        return Parts(_classes(partition, piles, seed, gen))
+    if isinstance(partition, Shards):
+        note = "shards: rows of a class are cut in file order, not shuffled (FedLMD recipe)"
+        return Parts(_shards(partition, piles, seed, gen), (note,))
+    return Parts(_iid(partition.clients, piles, gen))
+
+
+def _multiples(value: int, step: int) -> str:
+    low = value // step * step
+    return f"{low} or {low + step}" if low else str(step)
+
+
+def _iid(clients: int, piles: list[Rows], gen: np.random.Generator) -> list[Rows]:
+    total = sum(map(len, piles))
+    if clients > total:
+        raise UserError(f"iid: expected at most one client per row, found {clients} for {total}; type clients: {total}")
+    # dealing round the table evens out classes and sizes at once: both differ by at most one row
+    dealt = np.concatenate([gen.permutation(pile) for pile in piles])
+    owner = np.empty(total, np.int64)
+    owner[dealt] = gen.permutation(clients)[np.arange(total) % clients]
+    return skew.by_class(owner, clients)
+
+
+def _dirichlet(p: Dirichlet, labels: Rows, classes: int, seed: int, gen: np.random.Generator) -> Parts:
+    old = np.random.RandomState(seed) if p.draws == "released" else None
+    if old is not None and p.over == "classes":
+        raise UserError("dirichlet: no released code draws over classes; type draws: counts or over: clients")
+    blocks = _blocks(p, skew.by_class(labels, classes), gen)
+    each = [_block(p, skew.by_class(labels[b], classes), p.clients // len(blocks), old, gen) for b in blocks]
+    rows = [block[part] for block, (mine, _, _) in zip(blocks, each) for part in mine]
+    return Parts(rows, tuple(_told(p, [tries for _, tries, _ in each], [least for _, _, least in each])))
+
+
+def _told(p: Dirichlet, tries: list[int], least: list[int]) -> list[str]:
+    notes = []
+    where = f" in {len(tries)} blocks" if len(tries) > 1 else ""
+    reached = [draw for draw, smallest in zip(tries, least) if smallest >= p.min]
+    if max(reached, default=1) > 1:
+        notes.append(f"dirichlet: min {p.min} reached at draw {', '.join(map(str, reached))}{where}")
+    if min(least) < p.min:
+        notes.append(f"dirichlet: min {p.min} not reached in {max(tries)} draws; the smallest client has {min(least)}")
+    return notes
+
+
+def _block(
+    p: Dirichlet, piles: list[Rows], clients: int, old: np.random.RandomState | None, gen: np.random.Generator
+) -> tuple[list[Rows], int, int]:
+    sizes = np.array([len(pile) for pile in piles], np.int64)
+    if p.min * clients > sizes.sum():
+        raise UserError(
+            f"dirichlet: expected min x clients within the {sizes.sum()} rows, found {p.min} x {clients}; "
+            f"type min: {sizes.sum() // clients} or fewer clients"
+        )
+    if old is not None:
+        return skew.released(old, piles, clients, p.alpha, p.cap, p.min, p.retries)
+    if p.over == "classes":
+        counts, tries = skew.mixes(gen, sizes, clients, p.alpha), 1
+    else:
+        counts, tries = skew.best(gen, sizes, clients, p.alpha, p.cap, p.min, p.retries)
+    return skew.filled(gen, counts, piles), tries, int(counts.sum(axis=0).min())
+
+
+def _blocks(p: Dirichlet, piles: list[Rows], gen: np.random.Generator) -> list[Rows]:
+    total = sum(map(len, piles))
+    if not p.block or p.clients <= p.block:
+        return [np.arange(total)]
+    if p.clients % p.block:
+        raise UserError(
+            f"dirichlet: expected clients to be a multiple of block {p.block}, found {p.clients}; "
+            f"type clients: {_multiples(p.clients, p.block)}"
+        )
+    count = p.clients // p.block
+    if p.blocks_by == "order":
+        return np.array_split(np.arange(total), count)
+    if p.draws == "counts":  # in a file sorted within a class, every block would otherwise hold other kinds of row
+        piles = [gen.permutation(pile) for pile in piles]
+    runs = [np.array_split(pile, count) for pile in piles]
+    return [np.sort(np.concatenate([run[number] for run in runs])) for number in range(count)]
+
+
+def _classes(p: Classes, piles: list[Rows], seed: int, gen: np.random.Generator) -> list[Rows]:
+    total, fewest = len(piles), math.ceil(len(piles) / p.clients)
+    if not fewest <= p.per_client <= total:
+        raise UserError(
+            f"classes: expected per_client from {fewest} to {total} ({total} classes over {p.clients} clients, "
+            f"none left out), found {p.per_client}; type per_client: {min(max(p.per_client, fewest), total)}"
+        )
+    if p.draws == "released":
+        if p.balanced:
+            raise UserError("classes: no released code deals balanced classes; type draws: counts or balanced: false")
+        old = np.random.RandomState(seed)
+        holds = skew.qua(old.randint, p.clients, p.per_client, total)
+        lost = np.flatnonzero(~holds.any(axis=0)).tolist()
+        if lost:
+            raise UserError(f"classes: released draws leave classes {lost} without a client; type draws: counts")
+        return skew.chunks(holds, [old.permutation(pile) for pile in piles])
+    if p.balanced:
+        holds = skew.even(gen, p.clients, p.per_client, total)
+    else:
+        holds = skew.covered(gen, skew.qua(gen.integers, p.clients, p.per_client, total))
+    return [np.sort(part) for part in skew.chunks(holds, [gen.permutation(pile) for pile in piles])]
+
+
+def _shards(p: Shards, piles: list[Rows], seed: int, gen: np.random.Generator) -> list[Rows]:
+    total = len(piles)
+    if p.per_client * p.clients % total:
+        raise UserError(
+            f"shards: expected clients x per_client to be a multiple of {total} classes, found {p.clients} x "
+            f"{p.per_client}; type clients: {_multiples(p.clients, total // math.gcd(total, p.per_client))}, "
+            f"or per_client: {_multiples(p.per_client, total // math.gcd(total, p.clients))}"
+        )
+    deck = list(range(total)) * (p.per_client * p.clients // total)
+    if p.draws == "released":
+        old = np.random.RandomState(seed)
+        random.Random(seed).shuffle(deck)
+        return skew.dealt(np.array(deck).reshape(p.clients, -1), piles, lambda left: old.choice(left, replace=False))
+    table = gen.permutation(np.array(deck)).reshape(p.clients, -1)
+    return [np.sort(part) for part in skew.dealt(table, piles, gen.integers)]
+
+
+def _groups(p: Group, total: int, group: np.ndarray | None, gen: np.random.Generator) -> list[Rows]:
+    if group is None or np.shape(group) != (total,):
+        found = "none" if group is None else f"shape {list(np.shape(group))}"
+        raise UserError(f"group: expected one group per row ({total}), found {found}; type another partition name")
+    names, member = np.unique(group, return_inverse=True)
+    clients = len(names) if p.clients is None else p.clients
+    if clients > len(names):
+        raise UserError(f"group: expected at most {len(names)} clients, found {clients}; type clients: {len(names)}")
+    return skew.by_class(skew.loads(gen, np.bincount(member), clients)[member], clients)
+
+
+def _key(partition: Dirichlet, labels: Rows, classes: int, seed: int) -> str:
+    # numpy may change a generator's numbers between versions, so its version is part of the name
+    text = f"1 {np.__version__} {seed} {classes} {partition.model_dump_json(exclude={'seed'})} "
+    return hashlib.sha256(text.encode() + labels.tobytes()).hexdigest()[:24]
+
+
+def _load(file: Path, total: int, clients: int) -> Parts | None:
+    try:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
+            rows, sizes, notes = kept["rows"], kept["sizes"], kept["notes"]
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return None  # missing or damaged: drawing again is always right
+    if len(sizes) != clients or sizes.sum() != total or not np.array_equal(np.sort(rows), np.arange(total)):
+        return None
+    return Parts(np.split(rows, np.cumsum(sizes)[:-1]), tuple(map(str, notes)))
+
+
+def _store(file: Path, parts: Parts) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    half = file.with_suffix(f".{os.getpid()}.part")
+    with half.open("wb") as out:
+        sizes = np.array([len(row) for row in parts.rows])
+        np.savez(out, rows=np.concatenate(parts.rows), sizes=sizes, notes=np.array(parts.notes, dtype=np.str_))
+    half.replace(file)  # a run that starts now sees the whole file or none

@@ -1,0 +1,137 @@
+"""What every engine offers, and where the rows of clients come from. No engine knows any method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from unskew.core.client import Facts, Newcomer, Received, prepare_batch
+from unskew.core.method import Method, Task
+from unskew.core.part import Sizes
+from unskew.core.plan import Plan
+from unskew.core.server import StandIn
+from unskew.core.state import Message, Tree, tree_map
+from unskew.core.view import Batch, at_least_float32
+from unskew.core.work import Work
+from unskew.data.augment import Augment
+from unskew.models.model import Model
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows of all clients in one place: x [N, ...] raw, y [N] or [N, classes], and where each client's rows are."""
+
+    x: Tensor
+    y: Tensor
+    index: dict[int, Tensor]
+    classes: int
+    prepare: Callable[[Tensor], Tensor]
+    augment: Augment = field(default_factory=Augment)
+    more: dict[str, Tensor] = field(default_factory=dict)
+
+    def facts(self, client: int, dtype: torch.dtype) -> Facts:
+        """Number of rows and label counts of a client."""
+        y = self.y[self.index[client]]
+        counts = y.sum(0) if y.ndim > 1 else torch.bincount(y, minlength=self.classes)
+        return Facts(torch.tensor(float(len(y)), dtype=dtype, device=y.device), counts.to(dtype))
+
+
+class Outcome(NamedTuple):
+    """What one client's round gave."""
+
+    client: int
+    message: Message
+    mine: Tree
+    terms: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Predictions on a set of rows: confusion [true, predicted] and the sum of the cross-entropies."""
+
+    confusion: Tensor
+    loss: float
+
+
+class Engine(Protocol):
+    """Trains a cohort, runs an exchange on it, evaluates a model."""
+
+    name: str
+    device: torch.device
+
+    def train(self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]) -> Iterator[Outcome]: ...
+
+    def stand_in(
+        self, round: int, received: Received, rows: dict[int, StandIn], mine: Callable[[int], Tree]
+    ) -> Iterator[Outcome]: ...
+
+    def share(
+        self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
+    ) -> Iterator[Outcome]: ...
+
+    def evaluate(self, round: int, received: Received, split: str) -> Score: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an engine is made of: all of it fixed for the run."""
+
+    method: Method
+    model: Model
+    task: Task
+    plan: Plan
+    source: Source
+    splits: dict[str, tuple[Tensor, Tensor]]
+    device: torch.device
+    dtype: torch.dtype
+
+    def in_force(self, round: int) -> tuple[Method, Work]:
+        """Parts (with tensors for floats) and work of a round."""
+        method, work = self.method.now(max(round, 1), self.task)
+        return method.on(self.device, self.dtype), work
+
+    def newcomer(self, client: int) -> Tree:
+        """State of a client that has none yet."""
+        facts, tree = self.source.facts(client, self.dtype), {}
+        sizes = Sizes(int(facts.rows), 0, self.task.work.batch, self.task.classes, {})
+        for part in self.method.parts:
+            draws = self.plan.part_draws(part, part.name, "init", 0, client, sizes)
+            state = part.client_init(self.model, Newcomer(client, facts, draws))
+            if state:
+                tree[part.name] = {name: tensor.to(self.device) for name, tensor in state.items()}
+        return tree
+
+    def stand_in_source(self, rows: dict[int, StandIn]) -> Source:
+        """Stand-ins as a source of their own: rows are ready for the model and are not augmented."""
+        index, at = {}, 0
+        for client, stand_in in rows.items():
+            index[client] = torch.arange(at, at + len(stand_in.x), device=self.device)
+            at += len(stand_in.x)
+        first = next(iter(rows.values()))
+        more = {name: torch.cat([s.more[name] for s in rows.values()]) for name in first.more}
+        x, y = torch.cat([s.x for s in rows.values()]), torch.cat([s.y for s in rows.values()])
+        return Source(x, y, index, self.task.classes, lambda x: x, more=more)
+
+    def score(self, round: int, received: Received, split: str, first: int, last: int) -> Score:
+        """Predictions on rows first..last of a split, in eval mode, through every part's `batch`."""
+        method, _ = self.in_force(round)
+        x, y = (column[first:last] for column in self.splits[split])
+        batch = Batch(self.source.prepare(x), y, torch.ones(len(y), dtype=self.dtype, device=y.device))
+        with torch.no_grad():
+            batch = prepare_batch(method, batch, received, train=False)
+            logits = at_least_float32(self.model.run(received.model, batch.x))
+            loss = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
+            pairs = y * self.task.classes + logits.argmax(1)
+        confusion = torch.bincount(pairs, minlength=self.task.classes**2).view(self.task.classes, -1)
+        return Score(confusion.cpu(), float(loss.double()))
+
+
+def to_device(tree: Tree, device: torch.device) -> Tree:
+    """A client's state where it is needed."""
+    return tree_map(lambda t: t.to(device), tree)

@@ -1,0 +1,166 @@
+"""Feeds: the plan's choices for a cohort as tensors, gathered step by step outside the differentiated code.
+
+A cohort's rows all have the same shape at every step. Clients with fewer steps repeat their last one; whoever uses the
+feed stops listening to a client when it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from unskew.core.client import Facts, Moment, Received
+from unskew.core.method import Method
+from unskew.core.part import Sizes, Stream
+from unskew.core.state import State, Tree, stack, tree_map
+from unskew.core.work import Work
+from unskew.engine.base import Setting, Source
+
+
+class Cohort:
+    """Everything the steps of some clients need; `at(step, width)` gives the first `width` clients' inputs."""
+
+    def __init__(
+        self, setting: Setting, source: Source, round: int, received: Received, clients: list[int], mine: list[Tree]
+    ) -> None:
+        self.setting, self.source, self.clients = setting, source, clients
+        method, self.work = setting.in_force(round)
+        plans = [_ClientPlan(setting, source, method, self.work, round, received, k, tree) for k, tree in zip(clients, mine)]
+        self.steps = [plan.steps for plan in plans]
+        longest, device = max(self.steps, default=0), setting.device
+        self._pools = _pools(plans)
+        gathered = stack(tree_map(lambda t: _lengthened(t, longest), plan.tensors) for plan in plans)
+        self._plan = tree_map(lambda t: t.to(device), gathered)
+        self.facts: Facts = stack(source.facts(k, setting.dtype) for k in clients)
+
+    def at(self, step: int, width: int) -> Moment:
+        """Inputs of a step, each with a leading axis of `width` clients."""
+        now = tree_map(lambda t: t[:width, step], self._plan)
+        index, weight = now["index"], now["weight"]
+        x = self._rows(index.flatten(), tree_map(lambda t: t.flatten(0, 1), now["augment"]))
+        batch = {"x": x.unflatten(0, index.shape), "y": self.source.y[index], "w": weight}
+        batch |= {name: column[index] for name, column in self.source.more.items()}
+        streams: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
+        for key, (xs, ys) in self._pools.items():
+            rows, (part, _, name) = now["streams"][key], key.partition("/")
+            if key in now["joined"]:
+                joined = now["joined"][key]
+                batch["x"] = torch.where(_like(joined, x.ndim + 1), xs[rows], batch["x"])
+                batch["y"] = torch.where(joined, ys[rows], batch["y"])
+            else:
+                streams.setdefault(part, {})[name] = (xs[rows], ys[rows])
+        count = torch.full((width,), step, device=index.device)
+        return Moment(batch, now["draws"], streams, (count, now["epoch"], now["seed"]))
+
+    def _rows(self, index: Tensor, draw: State) -> Tensor:
+        raw, dtype = self.source.x[index], self.setting.dtype
+        x = self.source.augment.apply(raw, draw, self.source.prepare) if draw else self.source.prepare(raw)
+        return x.to(dtype)
+
+
+class OneClient:
+    """A cohort of one without the leading axis: the feed of `client_round`."""
+
+    def __init__(self, cohort: Cohort) -> None:
+        self._cohort, self.steps, self.work = cohort, cohort.steps[0], cohort.work
+        self.facts: Facts = tree_map(lambda t: t[0], cohort.facts)
+
+    def at(self, step: int) -> Moment:
+        return tree_map(lambda t: t[0], self._cohort.at(step, 1))
+
+
+class _ClientPlan:
+    """One client's choices for a round, before stacking."""
+
+    def __init__(
+        self, setting: Setting, source: Source, method: Method, work: Work, round: int, received: Received, client: int, mine: Tree
+    ) -> None:
+        plan, rows = setting.plan, len(source.index[client])
+        self.streams = _streams(method, received, mine)
+        total = rows + sum(len(stream.x) for stream in self.streams.values() if stream.order == "join")
+        order = plan.order(round, client, total, work)
+        self.steps = steps = len(order.index)
+        self.rows, joined = self._stream_rows(order.index, rows, partial(plan.stream_order, round, client), work.batch)
+        sizes = Sizes(rows, steps, work.batch, source.classes, {key: len(s.x) for key, s in self.streams.items()})
+        own = torch.where(order.index < rows, order.index, 0)
+        self.tensors = {
+            "index": source.index[client].cpu()[own],
+            "weight": order.weight.to(setting.dtype),
+            "epoch": torch.arange(steps) // max(work.steps_per_epoch(total), 1),
+            "seed": plan.step_seeds(round, client, steps),
+            "streams": self.rows,
+            "joined": joined,
+            "draws": _draws(setting, method, round, client, sizes),
+            "augment": self._augment(plan.generator(round, client, "augment"), source, steps, work.batch),
+        }
+
+    def _stream_rows(
+        self, index: Tensor, own: int, drawn: Callable[[str, Stream, int, int], Tensor], batch: int
+    ) -> tuple[State, State]:
+        """Rows [steps, batch] of each stream, and for streams that join the epoch where they take the place of own rows."""
+        rows, joined, at = {}, {}, own
+        for key, stream in self.streams.items():
+            if stream.order == "join":
+                joined[key] = (index >= at) & (index < at + len(stream.x))
+                rows[key] = torch.where(joined[key], index - at, 0)
+                at += len(stream.x)
+            else:
+                rows[key] = drawn(key, stream, len(index), batch)
+        return rows, joined
+
+    @staticmethod
+    def _augment(generator: torch.Generator, source: Source, steps: int, batch: int) -> State:
+        return source.augment.draw(generator, steps, batch, tuple(source.x.shape[1:])) if source.augment else {}
+
+
+def _streams(method: Method, received: Received, mine: Tree) -> dict[str, Stream]:
+    """Streams that are not empty, by part/name."""
+    return {
+        f"{part.name}/{name}": stream
+        for part in method.parts
+        for name, stream in part.streams(received.parts.get(part.name, {}), mine.get(part.name, {})).items()
+        if len(stream.x)
+    }
+
+
+def signature(method: Method, received: Received, mine: Tree) -> tuple[str, ...]:
+    """Which streams a client has: only clients that agree can be stacked."""
+    return tuple(sorted(_streams(method, received, mine)))
+
+
+def _draws(setting: Setting, method: Method, round: int, client: int, sizes: Sizes) -> dict[str, State]:
+    draws = {p.name: setting.plan.part_draws(p, p.name, "steps", round, client, sizes) for p in method.parts}
+    return {name: floats_as(state, setting.dtype) for name, state in draws.items() if state}
+
+
+def floats_as(tree: State, dtype: torch.dtype) -> State:
+    """The same tensors with floats in the run's precision."""
+    return {name: t.to(dtype) if t.is_floating_point() else t for name, t in tree.items()}
+
+
+def _pools(plans: list[_ClientPlan]) -> dict[str, tuple[Tensor, Tensor]]:
+    """One pool of rows per stream; clients that share the same rows share them here, the others are put end to end."""
+    pools: dict[str, tuple[Tensor, Tensor]] = {}
+    for key in plans[0].streams if plans else ():
+        found: dict[int, Stream] = {}
+        for plan in plans:
+            found.setdefault(id(plan.streams[key].x), plan.streams[key])
+        starts, at = {}, 0
+        for identity, stream in found.items():
+            starts[identity], at = at, at + len(stream.x)
+        for plan in plans:
+            plan.rows[key] += starts[id(plan.streams[key].x)]
+        pools[key] = (torch.cat([s.x for s in found.values()]), torch.cat([s.y for s in found.values()]))
+    return pools
+
+
+def _lengthened(t: Tensor, steps: int) -> Tensor:
+    """[n, ...] to [steps, ...] by repeating the last step."""
+    return t if len(t) == steps else torch.cat([t, t[-1:].expand(steps - len(t), *t.shape[1:])])
+
+
+def _like(mask: Tensor, ndim: int) -> Tensor:
+    return mask.view(*mask.shape, *(1,) * (ndim - mask.ndim))

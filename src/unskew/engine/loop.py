@@ -1,0 +1,133 @@
+"""The loop engine: clients one after another with ordinary autograd, one thread each, `workers` at a time.
+
+A client's numbers never depend on `workers`: every client is trained by one thread wherever it runs, rows are scored in
+fixed chunks, and answers are taken in the order of the clients.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from unskew.core.client import Received, client_round
+from unskew.core.messages import pack
+from unskew.core.server import StandIn
+from unskew.core.state import State, Tree, flatten, unflatten
+from unskew.engine.base import Outcome, Score, Setting, Source, to_device
+from unskew.engine.feed import Cohort, OneClient
+from unskew.engine.sharing import share_draws, share_one
+from unskew.engine.workers import Workers, can_fork
+
+CHUNK = 500  # rows scored at once
+DEEP = 9  # more levels than any message has
+
+
+class LoopEngine:
+    """Trains and scores client by client, inline or in forked workers."""
+
+    name = "loop"
+
+    def __init__(self, setting: Setting, workers: int) -> None:
+        self.setting, self.device = setting, setting.device
+        self._received = Received({}, {})
+        many = workers > 1 and can_fork() and self.device.type == "cpu"
+        self.workers = workers if many else 1
+        self._pool = Workers(workers, self._handle) if many else None
+
+    def close(self) -> None:
+        if self._pool:
+            self._pool.close()
+
+    def train(self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]) -> Iterator[Outcome]:
+        """Every client's outcome, in the order given."""
+        requests = [({"do": "train", "round": round, "client": k}, flatten(mine(k))) for k in clients]
+        return self._outcomes(received, requests)
+
+    def share(
+        self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
+    ) -> Iterator[Outcome]:
+        """One part's exchange on every client."""
+        requests = [({"do": "share", "round": round, "part": part, "client": k}, flatten(mine(k))) for k in clients]
+        return self._outcomes(received, requests)
+
+    def stand_in(
+        self, round: int, received: Received, rows: dict[int, StandIn], mine: Callable[[int], Tree]
+    ) -> Iterator[Outcome]:
+        """Stand-ins are trained inline: their rows exist only here."""
+        source = self.setting.stand_in_source(rows)
+        with _one_thread():
+            for client in rows:
+                yield self._train_one(source, round, received, client, mine(client))
+
+    def evaluate(self, round: int, received: Received, split: str) -> Score:
+        """Scores of a split, chunk by chunk."""
+        rows = len(self.setting.splits[split][1])
+        header = {"do": "score", "round": round, "split": split}
+        requests = [(header | {"first": a, "last": min(a + CHUNK, rows)}, {}) for a in range(0, rows, CHUNK)]
+        scores = list(self._ask(received, requests))
+        confusion = torch.stack([body["confusion"] for _, body in scores]).sum(0)
+        return Score(confusion, sum(float(body["loss"]) for _, body in scores))
+
+    def _outcomes(self, received: Received, requests: list[tuple[dict[str, Any], State]]) -> Iterator[Outcome]:
+        for header, body in self._ask(received, requests):
+            tree = unflatten(body, DEEP)
+            yield Outcome(header["client"], tree.get("message", {}), tree.get("mine", {}), tree.get("terms", {}))
+
+    def _ask(
+        self, received: Received, requests: list[tuple[dict[str, Any], State]]
+    ) -> Iterator[tuple[dict[str, Any], State]]:
+        if self._pool:
+            self._pool.tell({"do": "receive", "answer": False}, flatten(received._asdict()))
+            yield from self._pool.ask(requests)
+            return
+        self._received = received
+        for header, body in requests:
+            with _one_thread():
+                answer = self._handle(header, body)
+            yield answer
+
+    def _handle(self, header: dict[str, Any], body: State) -> tuple[dict[str, Any], State]:
+        """One request, in a worker or inline."""
+        if header["do"] == "receive":
+            tree = unflatten(body, DEEP)
+            self._received = Received(tree["model"], tree.get("parts", {}))
+            return {}, {}
+        if header["do"] == "score":
+            score = self.setting.score(header["round"], self._received, header["split"], header["first"], header["last"])
+            return {}, {"confusion": score.confusion, "loss": torch.tensor(score.loss, dtype=torch.float64)}
+        client, mine = header["client"], to_device(unflatten(body, 2), self.device)
+        if header["do"] == "train":
+            outcome = self._train_one(self.setting.source, header["round"], self._received, client, mine)
+        else:
+            outcome = self._share_one(header["round"], header["part"], client, mine)
+        return {"client": client}, flatten({"message": outcome.message, "mine": outcome.mine, "terms": outcome.terms})
+
+    def _train_one(self, source: Source, round: int, received: Received, client: int, mine: Tree) -> Outcome:
+        setting = self.setting
+        method, _ = setting.in_force(round)
+        feed = OneClient(Cohort(setting, source, round, received, [client], [mine]))
+        message, kept, terms = client_round(method, setting.model, received, mine, feed)
+        return Outcome(client, pack(message), kept, terms)
+
+    def _share_one(self, round: int, part: str, client: int, mine: Tree) -> Outcome:
+        setting = self.setting
+        draws = share_draws(setting, part, round, client)
+        facts, index = setting.source.facts(client, setting.dtype), setting.source.index[client]
+        sent, kept = share_one(setting, part, round, self._received, mine.get(part, {}), draws, facts, index)
+        return Outcome(client, {part: pack(sent)} if sent else {}, {part: kept} if kept else {}, {})
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Results must not depend on the number of threads, so there is one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+

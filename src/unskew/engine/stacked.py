@@ -1,0 +1,209 @@
+"""The stacked engine: a cohort's states on a leading axis, the client's loss mapped over it, one backward for all.
+
+The optimiser is an ordinary element-wise one on the stacked leaves, which equals one optimiser per client. Clients are
+sorted by their number of steps; a client that has ended is copied out, and the stack shrinks in at most eight sizes. Rows
+past their end go on training on repeated batches that nobody reads: masking their loss instead would let momentum and
+weight decay move them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from unskew.core.client import Ending, Received, begin, descend_step, finish, step_loss
+from unskew.core.messages import pack
+from unskew.core.method import Method
+from unskew.core.server import StandIn
+from unskew.core.state import State, Tree, stack, tree_map
+from unskew.core.work import Work
+from unskew.engine.base import Outcome, Score, Setting, Source, to_device
+from unskew.engine.feed import Cohort, OneClient, signature
+from unskew.engine.memory import bytes_of_step, cohort_size, memory_there_is
+from unskew.engine.ragged import widths
+from unskew.engine.sharing import padded, share_draws, share_one
+
+CHUNK = 2000  # rows scored at once
+
+
+class StackedEngine:
+    """Trains whole cohorts at once on one device."""
+
+    name = "stacked"
+    workers = 1
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting, self.device = setting, setting.device
+        self.limit: int | None = None  # clients that fit at once; found out on the first cohort
+        self.row_steps = [0, 0]  # useful and computed, since the start: the share of padding
+
+    def close(self) -> None:
+        pass
+
+    def train(self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]) -> Iterator[Outcome]:
+        """Every client's outcome, in the order given."""
+        return self._train(self.setting.source, round, received, clients, mine)
+
+    def stand_in(
+        self, round: int, received: Received, rows: dict[int, StandIn], mine: Callable[[int], Tree]
+    ) -> Iterator[Outcome]:
+        """The same for stand-ins."""
+        return self._train(self.setting.stand_in_source(rows), round, received, list(rows), mine)
+
+    def share(
+        self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
+    ) -> Iterator[Outcome]:
+        """One part's exchange on a stack of clients, whose rows are padded to the longest."""
+        for cohort in _pieces(clients, self.limit or len(clients)):
+            yield from self._share(round, part, received, cohort, [to_device(mine(k), self.device) for k in cohort])
+
+    def evaluate(self, round: int, received: Received, split: str) -> Score:
+        """Scores of a split."""
+        rows = len(self.setting.splits[split][1])
+        scores = [self.setting.score(round, received, split, a, a + CHUNK) for a in range(0, rows, CHUNK)]
+        return Score(torch.stack([s.confusion for s in scores]).sum(0), sum(s.loss for s in scores))
+
+    def _train(
+        self, source: Source, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
+    ) -> Iterator[Outcome]:
+        """Cohorts of clients that can be stacked and that fit; outcomes are handed out in the order given."""
+        if not clients:
+            return
+        states = {k: to_device(mine(k), self.device) for k in clients}
+        method, work = self.setting.in_force(round)
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for k in sorted(clients, key=lambda k: -work.steps_for(len(source.index[k]))):
+            groups.setdefault(signature(method, received, states[k]), []).append(k)
+        done: dict[int, Outcome] = {}
+        due = iter(clients)
+        waiting = next(due, None)
+        for group in groups.values():
+            for outcome in self._fitting(source, round, received, group, states):
+                done[outcome.client] = outcome
+            while waiting in done:
+                yield done.pop(waiting)
+                waiting = next(due, None)
+
+    def _fitting(
+        self, source: Source, round: int, received: Received, clients: list[int], states: dict[int, Tree]
+    ) -> Iterator[Outcome]:
+        """Cut a group to the memory there is; a cohort that still does not fit is halved and trained again."""
+        if self.limit is None:
+            self.limit = self._measure(source, round, received, clients[0], states[clients[0]])
+        queue = list(_pieces(clients, self.limit))
+        while queue:
+            cohort = queue.pop(0)
+            try:
+                outcomes = self._cohort(source, round, received, cohort, [states[k] for k in cohort])
+            except torch.OutOfMemoryError:
+                if len(cohort) == 1:
+                    raise
+                torch.cuda.empty_cache()
+                self.limit = (len(cohort) + 1) // 2
+                queue = [*_pieces(cohort, self.limit), *(piece for q in queue for piece in _pieces(q, self.limit))]
+                continue
+            yield from outcomes
+
+    def _measure(self, source: Source, round: int, received: Received, client: int, mine: Tree) -> int:
+        """How many clients like this one, the longest, fit."""
+        setting = self.setting
+        method, _ = setting.in_force(round)
+        feed = OneClient(Cohort(setting, source, round, received, [client], [mine]))
+        leaves, buffers = begin(setting.model, received.model)
+
+        def step() -> Tensor:
+            return step_loss(method, setting.model, leaves, buffers, received, mine, feed.facts, feed.at(0))[0]
+
+        weights = sum(t.numel() * t.element_size() for t in received.model.values())
+        # leaf, gradient, two optimiser slots, final copy, message and new state
+        return cohort_size(bytes_of_step(step) + 7 * weights, memory_there_is(self.device))
+
+    def _cohort(
+        self, source: Source, round: int, received: Received, clients: list[int], mine: list[Tree]
+    ) -> list[Outcome]:
+        """Train clients, sorted by falling steps, in one stack."""
+        setting, m = self.setting, len(clients)
+        method, work = setting.in_force(round)
+        feed = Cohort(setting, source, round, received, clients, mine)
+        order = sorted(range(m), key=lambda i: -feed.steps[i])
+        if order != list(range(m)):  # streams that join the epoch can change who is longest
+            return self._cohort(source, round, received, [clients[i] for i in order], [mine[i] for i in order])
+        kept = stack(mine)
+        final, terms = self._steps(method, work, received, kept, feed)
+        like = feed.facts.counts
+        ending = Ending(like.new_tensor([float(s) for s in feed.steps]),
+                        like.new_tensor([work.effective_steps(s) for s in feed.steps]))
+        close = vmap(lambda f, k, a, e: finish(method, setting.model, received, f, k, a, e, like.new_tensor(work.lr)))
+        message, kept = close(final, kept, feed.facts, ending)
+        means = {name: total / ending.steps for name, total in terms.items()}
+        return [
+            Outcome(k, pack(_row(message, i)), _row(kept, i), _row(means, i)) for i, k in enumerate(clients)
+        ]
+
+    def _steps(self, method: Method, work: Work, received: Received, mine: Tree, feed: Cohort) -> tuple[State, State]:
+        """All steps of a cohort: final states [m, ...] and summed loss terms [m], each taken when its client ended."""
+        model, m = self.setting.model, len(feed.clients)
+        leaves, buffers = begin(model, {k: t.expand(m, *t.shape) for k, t in received.model.items()})
+        optimiser = work.make(leaves.values())
+        final: State = {}
+        terms: State = {}
+        each = vmap(lambda p, b, k, f, n: step_loss(method, model, p, b, received, k, f, n))
+        plan = widths(feed.steps)
+        for step, width in enumerate(plan):
+            if width < len(next(iter(leaves.values()))):
+                leaves, optimiser = _narrow(leaves, optimiser, work, width)
+                buffers, mine, terms = _head(buffers, width), _head(mine, width), _head(terms, width)
+            facts = tree_map(lambda t, w=width: t[:w], feed.facts)
+            losses, (buffers, seen) = each(leaves, buffers, mine, facts, feed.at(step, width))
+            descend_step(losses.sum(), leaves, optimiser, work, stacked=True)
+            terms = {name: terms[name] + term if name in terms else term for name, term in seen.items()}
+            over = slice(sum(s > step + 1 for s in feed.steps), sum(s > step for s in feed.steps))
+            for name, t in (leaves | buffers | terms).items() if over.start < over.stop else ():
+                final.setdefault(name, t.new_empty(m, *t.shape[1:]))[over] = t.detach()[over]
+        self.row_steps = [self.row_steps[0] + sum(feed.steps), self.row_steps[1] + sum(plan)]
+        return {name: final[name] for name in (*leaves, *buffers)}, {name: final[name] for name in terms}
+
+    def _share(
+        self, round: int, part: str, received: Received, clients: list[int], mine: list[Tree]
+    ) -> Iterator[Outcome]:
+        setting = self.setting
+        draws = [share_draws(setting, part, round, k) for k in clients]
+        drawn = {name: padded([d[name] for d in draws]) for name in draws[0]}
+        facts = stack(setting.source.facts(k, setting.dtype) for k in clients)
+        index = padded([setting.source.index[k] for k in clients])
+        own = stack([tree.get(part, {}) for tree in mine])
+        each = vmap(lambda o, d, f, i: share_one(setting, part, round, received, o, d, f, i))
+        sent, kept = each(own, drawn, facts, index)
+        for i, k in enumerate(clients):
+            yield Outcome(k, {part: pack(_row(sent, i))} if sent else {}, {part: _row(kept, i)} if kept else {}, {})
+
+
+def _narrow(
+    leaves: State, optimiser: torch.optim.Optimizer, work: Work, width: int
+) -> tuple[State, torch.optim.Optimizer]:
+    """The first `width` clients with their optimiser slots; counters shared by the stack stay."""
+    kept = {name: leaf.detach()[:width].clone().requires_grad_() for name, leaf in leaves.items()}
+    fresh = work.make(kept.values())
+    for old, new in zip(leaves.values(), kept.values()):
+        slots = optimiser.state.get(old, {})
+        fresh.state[new] = {name: s[:width].clone() if s.shape == old.shape else s for name, s in slots.items()
+                            if isinstance(s, Tensor)}
+    return kept, fresh
+
+
+def _head(tree: Tree | State, width: int) -> Tree | State:
+    return tree_map(lambda t: t[:width], tree)
+
+
+def _row(tree: dict, i: int) -> dict:
+    return tree_map(lambda t: t[i], tree)
+
+
+def _pieces(clients: list[int], size: int) -> Iterator[list[int]]:
+    """Cohorts of at most `size`, as equal as possible."""
+    count = -(-len(clients) // size)
+    for i in range(count):
+        yield clients[len(clients) * i // count : len(clients) * (i + 1) // count]

@@ -1,0 +1,131 @@
+"""Worker processes for the loop engine: forked once, so that they have the data; tensors travel as safetensors, never pickles."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing as mp
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import safetensors.numpy
+import safetensors.torch
+import torch
+
+from unskew.core.state import State
+from unskew.errors import UserError
+
+Handle = Callable[[dict[str, Any], State], tuple[dict[str, Any], State]]
+
+
+def can_fork() -> bool:
+    """Only where forking is the system's ordinary way; elsewhere one worker does all."""
+    return sys.platform.startswith("linux")
+
+
+def to_bytes(state: State) -> bytes:
+    """Named tensors as safetensors; tensors may share memory."""
+    return safetensors.numpy.save({name: t.detach().cpu().contiguous().numpy() for name, t in state.items()})
+
+
+def from_bytes(data: bytes) -> State:
+    """The inverse of `to_bytes`."""
+    return safetensors.torch.load(data)
+
+
+class Workers:
+    """n processes that answer requests with `handle`; answers come back in the order of the requests."""
+
+    def __init__(self, n: int, handle: Handle) -> None:
+        context = mp.get_context("fork")
+        pairs = [context.Pipe() for _ in range(n)]
+        self._ends = [ours for ours, _ in pairs]
+        self._processes = [context.Process(target=_serve, args=(i, pairs, handle), daemon=True) for i in range(n)]
+        for process in self._processes:
+            process.start()
+        for _, theirs in pairs:
+            theirs.close()
+
+    def tell(self, header: dict[str, Any], body: State) -> None:
+        """The same message to every worker; no answer."""
+        data = to_bytes(body)
+        for end in self._ends:
+            _send(end, header, data)
+
+    def ask(self, requests: list[tuple[dict[str, Any], State]]) -> Iterator[tuple[dict[str, Any], State]]:
+        """Answers in order; each idle worker gets the next request."""
+        waiting, answers, due = list(enumerate(requests))[::-1], {}, 0
+        busy: dict[Connection, int] = {}
+        idle = list(self._ends)
+        while due < len(requests):
+            while idle and waiting:
+                number, (header, body) = waiting.pop()
+                end = idle.pop()
+                _send(end, header, to_bytes(body))
+                busy[end] = number
+            for end in wait(list(busy)):
+                answers[busy.pop(end)] = _receive(end)  # type: ignore[call-overload]
+                idle.append(end)  # type: ignore[arg-type]
+            while due in answers:
+                yield answers.pop(due)
+                due += 1
+
+    def close(self) -> None:
+        """End the processes; they also end by themselves when this process is gone."""
+        for end in self._ends:
+            end.close()
+        for process in self._processes:
+            process.join(timeout=5)
+
+
+def _send(end: Connection, header: dict[str, Any], data: bytes) -> None:
+    try:
+        end.send_bytes(json.dumps(header).encode())
+        end.send_bytes(data)
+    except (BrokenPipeError, OSError) as error:
+        raise _gone() from error
+
+
+def _receive(end: Connection) -> tuple[dict[str, Any], State]:
+    try:
+        header, body = json.loads(end.recv_bytes()), from_bytes(end.recv_bytes())
+    except (EOFError, OSError) as error:
+        raise _gone() from error
+    if "user_error" in header:
+        raise UserError(header["user_error"])
+    if "error" in header:
+        raise RuntimeError(f"a worker process failed:\n{header['error']}")
+    return header, body
+
+
+def _gone() -> UserError:
+    return UserError("a worker process ended unexpectedly, most likely for want of memory; try engine.workers=1 with --resume")
+
+
+def _serve(i: int, pairs: list[tuple[Connection, Connection]], handle: Handle) -> None:
+    """A worker's life: answer until the other end closes. Ctrl-C is for the parent, which saves first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    mine = pairs[i][1]
+    for ours, theirs in pairs:
+        # An inherited copy of another end would keep that pipe open after its owner died.
+        ours.close()
+        if theirs is not mine:
+            theirs.close()
+    while True:
+        try:
+            header, body = json.loads(mine.recv_bytes()), from_bytes(mine.recv_bytes())
+        except (EOFError, OSError):
+            return
+        try:
+            answer, tensors = handle(header, body)
+        except UserError as error:
+            answer, tensors = {"user_error": str(error)}, {}
+        except Exception:
+            answer, tensors = {"error": traceback.format_exc()}, {}
+        if header.get("answer", True):
+            mine.send_bytes(json.dumps(answer).encode())
+            mine.send_bytes(to_bytes(tensors))

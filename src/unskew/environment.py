@@ -1,0 +1,56 @@
+"""Where a run ran: device, engine, versions, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unskew.errors import UserError
+
+__version__ = "0.1.0"
+
+
+def pick_device(wanted: str) -> torch.device:
+    """`auto` is the GPU if there is one."""
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if wanted.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device: expected a GPU for {wanted}, found none that torch {torch.__version__} can use; "
+                        "type device=cpu or install a CUDA build of torch")
+    return torch.device(wanted)
+
+
+def device_name(device: torch.device) -> str:
+    """The vendor's name."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def commit() -> str:
+    """From UNSKEW_COMMIT, or git where the package is a checkout."""
+    if given := os.environ.get("UNSKEW_COMMIT"):
+        return given
+    try:
+        asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return asked.stdout.strip() or "unknown"
+
+
+def describe(device: torch.device, engine: str, workers: int) -> dict[str, Any]:
+    """What to keep beside the results."""
+    return {
+        "unskew": __version__, "commit": commit(), "python": platform.python_version(), "torch": torch.__version__,
+        "numpy": np.__version__, "device": device_name(device), "device_type": device.type, "engine": engine,
+        "workers": workers, "system": platform.system(),
+    }

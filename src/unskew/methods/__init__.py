@@ -1,0 +1,1 @@
+"""One file per method; a file here registers itself."""

@@ -1,0 +1,46 @@
+"""FedAvg (McMahan et al. 2017): train on cross-entropy, average by number of rows.
+
+    (1)  L(w) = mean_i CE(f_w(x_i), y_i)
+    (2)  w^{t+1} = sum_k p_k w_k,  p_k = n_k / sum_j n_j   (`weights: uniform` makes p_k = 1/m)
+
+Running statistics are averaged like weights; batch counters take one client's value.
+Differs: nothing.
+"""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from unskew.core.client import End
+from unskew.core.messages import Messages
+from unskew.core.part import Artefact, Part
+from unskew.core.registry import method, part
+from unskew.core.server import Server
+from unskew.core.state import State, Value
+from unskew.core.view import View
+
+
+@part("ce")
+class CrossEntropy(Part):
+    """Cross-entropy on the client's own rows."""
+
+    objective = True
+
+    def loss(self, view: View) -> Tensor:
+        return view.mean(F.cross_entropy(view.logits, view.y, reduction="none"))  # (1)
+
+
+@part("average")
+class Average(Part):
+    """The weighted mean of the clients' models."""
+
+    owner = True
+    sends = {"weights": Artefact("weights", reduce="mean")}
+
+    def up(self, end: End) -> tuple[dict[str, Value], State]:
+        return {"weights": end.final}, end.mine
+
+    def merge(self, server: Server, messages: Messages) -> Server:
+        return server.replace(model=messages.mean("weights"))  # (2)
+
+
+method("fedavg", "ce", "average")

@@ -1,0 +1,47 @@
+"""FedAvgM (Hsu et al. 2019): heavy-ball momentum on the server.
+
+    (1)  d = w^t - sum_k p_k w_k
+    (2)  v <- beta v + d,  v_0 = 0
+    (3)  w^{t+1} = w^t - v
+
+(3) is computed as (mean - beta v_old), the same number without the rounding of w - (w - mean), so that beta = 0 is FedAvg
+to the bit. Running statistics take the plain mean.
+Differs: nothing; no damping and no Nesterov, as in the code FedLMD builds on.
+"""
+
+from pydantic import Field
+
+from unskew.core.client import End
+from unskew.core.messages import Messages
+from unskew.core.method import Task
+from unskew.core.part import Artefact, Part
+from unskew.core.registry import method, part
+from unskew.core.server import Server
+from unskew.core.state import State, Value
+from unskew.models.model import Model
+
+
+@part("avgm")
+class AverageMomentum(Part):
+    """The weighted mean with momentum."""
+
+    beta: float = Field(0.7, ge=0, lt=1, description="momentum; 0.7 in FedLMD's code, 0.9 in FedDecorr's")
+
+    owner = True
+    sends = {"weights": Artefact("weights", reduce="mean")}
+    neutral = {"beta": 0.0}
+
+    def server_init(self, model: Model, task: Task) -> State:
+        return {name: model.initial[name].new_zeros(model.initial[name].shape) for name in model.parameters}
+
+    def up(self, end: End) -> tuple[dict[str, Value], State]:
+        return {"weights": end.final}, end.mine
+
+    def merge(self, server: Server, messages: Messages) -> Server:
+        mean, w, old = messages.mean("weights"), server.model, server.mine
+        d = {name: w[name] - mean[name] for name in old}  # (1)
+        v = {name: self.beta * old[name] + d[name] for name in old}  # (2)
+        return server.replace(model=mean | {name: mean[name] - self.beta * old[name] for name in old}, mine=v)  # (3)
+
+
+method("fedavgm", "fedavg", "avgm")

@@ -1,0 +1,29 @@
+"""FedProx (Li et al. 2020): stay near the received model.
+
+    (1)  L(w) = L_FedAvg(w) + mu/2 ||w - w^t||^2   over the trained tensors, w^t constant
+
+Differs: every client does its full work; the original lets stragglers stop early.
+"""
+
+from pydantic import Field
+from torch import Tensor
+
+from unskew.core.part import Part
+from unskew.core.registry import method, part
+from unskew.core.view import View
+
+
+@part("prox")
+class Proximal(Part):
+    """Squared distance to the received model."""
+
+    mu: float = Field(0.01, ge=0, description="strength; FLea searches 0.1, 0.01, 0.001, FedLMD's code uses 1")
+
+    neutral = {"mu": 0.0}
+
+    def loss(self, view: View) -> Tensor:
+        square = sum((w - view.start[name]).pow(2).sum() for name, w in view.parameters.items())
+        return self.mu / 2 * square  # (1)
+
+
+method("fedprox", "fedavg", "prox")

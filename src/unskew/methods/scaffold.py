@@ -1,0 +1,68 @@
+"""SCAFFOLD (Karimireddy et al. 2020), option II: control variates against client drift.
+
+    (1)  g <- grad L - c_k + c                       at every step, as the gradient of <c - c_k, w>
+    (2)  c_k+ = c_k - c + (w^t - w_k) / (eta a_k)    eta of this round; a_k = effective steps (momentum counted)
+    (3)  dc_k = c_k+ - c_k
+    (4)  c <- c + 1/K sum_{k in S} dc_k
+
+Variates cover the trained tensors and start at 0, so round 1 is FedAvg, and c = mean_k c_k holds for ever.
+Differs: the model is averaged by rows with server learning rate 1 (the original takes the uniform mean: `weights: uniform`);
+a_k replaces the number of steps when momentum is used, as in the code FedLMD builds on.
+"""
+
+from torch import Tensor
+
+from unskew.core.client import End, Newcomer
+from unskew.core.messages import Messages
+from unskew.core.method import Method, Task
+from unskew.core.part import Artefact, Part
+from unskew.core.registry import method, part
+from unskew.core.server import Server
+from unskew.core.state import State, Value
+from unskew.core.view import View
+from unskew.errors import UserError
+from unskew.models.model import Model
+
+
+@part("scaffold")
+class Scaffold(Part):
+    """Control variates."""
+
+    sends = {"dc": Artefact("control", reduce="sum")}
+    broadcasts = {"c": Artefact("control")}
+
+    def build(self, method: Method, model: Model, task: Task) -> "Scaffold":
+        if task.work.optimiser != "sgd":
+            raise UserError(f"scaffold: expected local.optimiser: sgd, found {task.work.optimiser}; the variate divides the "
+                            "update by the learning rate, which holds for SGD only")
+        return self
+
+    def client_init(self, model: Model, client: Newcomer) -> State:
+        return _zeros(model)
+
+    def server_init(self, model: Model, task: Task) -> State:
+        return _zeros(model)
+
+    def down(self, server: Server) -> dict[str, Value]:
+        return {"c": server.mine}
+
+    def loss(self, view: View) -> Tensor:
+        c, mine = view.received["c"], view.mine
+        return sum(((c[n] - mine[n]) * w).sum() for n, w in view.parameters.items())  # type: ignore[return-value]  # (1)
+
+    def up(self, end: End) -> tuple[dict[str, Value], State]:
+        scale = end.lr * end.effective_steps
+        c, old = end.received["c"], end.mine
+        new = {n: old[n] - c[n] - d / scale for n, d in end.update.items()}  # (2), update = w_k - w^t
+        return {"dc": {n: new[n] - old[n] for n in new}}, new  # (3)
+
+    def merge(self, server: Server, messages: Messages) -> Server:
+        total = messages.sum("dc")
+        return server.replace(mine={n: c + total[n] / server.task.clients for n, c in server.mine.items()})  # (4)
+
+
+def _zeros(model: Model) -> State:
+    return {name: model.initial[name].new_zeros(model.initial[name].shape) for name in model.parameters}
+
+
+method("scaffold", "fedavg", "scaffold")

@@ -1,0 +1,96 @@
+"""A model is a sequence of blocks and a pure function of its state; a cut is an integer.
+
+Cut 0 is the input, cut i the output of block i, cut `depth` the logits. `feature` is the cut before the last block:
+the representation that contrastive and decorrelation losses look at.
+"""
+
+import copy
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from unskew.core.state import Role, State
+from unskew.errors import UserError
+from unskew.models.layers import SeededDropout, replace_dropout
+
+
+class Model:
+    """Blocks without tensors of their own: `run` takes the state as an argument and never changes it."""
+
+    def __init__(self, blocks: nn.Sequential, name: str = "custom", dtype: torch.dtype = torch.float32) -> None:
+        _check(blocks, name)
+        # The caller keeps its module untouched, and the two skeletons below carry a mode each, because switching one
+        # skeleton between train and eval would be hidden state.
+        blocks = replace_dropout(copy.deepcopy(blocks))
+        self.name, self.depth, self.feature = name, len(blocks), len(blocks) - 1
+        self.initial: State = {
+            key: tensor.detach().clone().to(dtype if tensor.is_floating_point() else tensor.dtype)
+            for key, tensor in _tensors(blocks)
+        }
+        self.roles: dict[str, Role] = {key: _role(key, blocks) for key, _ in _tensors(blocks)}
+        self.parameters = tuple(key for key, role in self.roles.items() if role == "parameter")
+        self.buffers = tuple(key for key, role in self.roles.items() if role != "parameter")
+        layers = [key for key, module in blocks.named_modules() if isinstance(module, SeededDropout)]
+        self._seeded = [
+            [(n, f"{key}.seed".removeprefix(f"{i}.")) for n, key in enumerate(layers) if f"{key}.".startswith(f"{i}.")]
+            for i in range(self.depth)
+        ]
+        self._names = [tuple(key for key, _ in _tensors(block)) for block in blocks]
+        skeleton = blocks.to("meta")
+        self._train, self._eval = copy.deepcopy(skeleton).train(), skeleton.eval()
+
+    @property
+    def has_batchnorm(self) -> bool:
+        """Whether training changes more than parameters."""
+        return bool(self.buffers)
+
+    @property
+    def count(self) -> int:
+        """Number of parameters."""
+        return sum(self.initial[name].numel() for name in self.parameters)
+
+    def run(self, state: State, h: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
+        """Blocks start..stop on `h` [b, ...] in eval mode."""
+        for i in range(start, self.depth if stop is None else stop):
+            h = self.block(state, h, i, train=False)
+        return h
+
+    # With `train`, running statistics in `state` are updated in place: the caller passes clones.
+    def block(self, state: State, h: Tensor, i: int, *, train: bool, seed: Tensor | None = None) -> Tensor:
+        """Block i on `h` [b, ...]; `seed` [] int64 drives dropout in training."""
+        tensors = {name: state[f"{i}.{name}"] for name in self._names[i]}
+        for number, name in self._seeded[i]:
+            # Each layer its own stream of masks; outside training the seed is not read.
+            tensors[name] = torch.zeros((), dtype=torch.int64) if seed is None else seed + 0x85EBCA6B * number
+        return functional_call((self._train if train else self._eval)[i], tensors, (h,))
+
+
+def _tensors(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
+    yield from module.named_parameters()
+    yield from ((key, buffer) for key, buffer in module.named_buffers() if not _is_seed(key, module))
+
+
+def _is_seed(key: str, module: nn.Module) -> bool:
+    owner, _, leaf = key.rpartition(".")
+    return leaf == "seed" and isinstance(module.get_submodule(owner), SeededDropout)
+
+
+def _role(key: str, blocks: nn.Sequential) -> Role:
+    if key in dict(blocks.named_parameters()):
+        return "parameter"
+    return "statistic" if blocks.get_buffer(key).is_floating_point() else "counter"
+
+
+def _check(blocks: nn.Sequential, name: str) -> None:
+    """Refuse what cannot be a pure function of state and batch, and say what to use instead."""
+    if not isinstance(blocks, nn.Sequential) or len(blocks) < 2:
+        raise UserError(f"model {name}: expected an nn.Sequential of at least 2 blocks (the last is the classifier), found "
+                        f"{type(blocks).__name__}; wrap the parts of your network as nn.Sequential(body, head)")
+    for key, module in blocks.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None and module.track_running_stats:
+            raise UserError(f"model {name}: {key} is a BatchNorm with momentum=None, whose average depends on a counter "
+                            "read during training; give it a momentum such as 0.1")
+        if isinstance(module, nn.RNNBase) and module.dropout > 0:
+            raise UserError(f"model {name}: {key} draws dropout masks that no plan can repeat; set its dropout to 0")

@@ -1,0 +1,147 @@
+"""Recipes: YAML, `extends:` another one, and dotted overrides, read into an `Experiment` or refused with the key named."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from unskew.core import registry
+from unskew.errors import UserError, nearest
+from unskew.experiment import Experiment
+
+SECTIONS = ("data", "model", "partition", "engine")  # may be written as a name alone
+CARRIED = {"partition": ("clients", "seed")}  # what every kind of a section has
+
+
+def load(recipe: str, overrides: list[str] | None = None) -> tuple[str, Experiment]:
+    """A recipe's short name and its experiment. `recipe` is a path or the name of one that comes with the package."""
+    path = find(recipe)
+    raw = _read(path, ())
+    for override in overrides or []:
+        raw = _override(raw, override)
+    return path.stem, validate(raw, str(recipe))
+
+
+def find(recipe: str) -> Path:
+    """The file behind a recipe's name or path."""
+    shipped = Path(str(resources.files("unskew.recipes")))
+    for path in (Path(recipe), shipped / f"{recipe}.yaml"):
+        if path.is_file():
+            return path
+    names = sorted(p.stem for p in shipped.glob("*.yaml"))
+    raise UserError(f"recipe: expected a YAML file or one of {', '.join(names)}, found {recipe!r}{nearest(recipe, names)}")
+
+
+def validate(raw: dict[str, Any], where: str) -> Experiment:
+    """The experiment, or a UserError that names every offending key."""
+    try:
+        return Experiment(**raw)
+    except ValidationError as error:
+        raise UserError("\n".join(f"{where}: {_explain(e)}" for e in error.errors())) from error
+
+
+def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
+    if path in below:
+        raise UserError(f"{path}: extends itself through {' -> '.join(p.name for p in (*below, path))}")
+    try:
+        raw = yaml.safe_load(path.read_text()) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not readable as YAML: {error}") from error
+    if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
+        raise UserError(f"{path}: expected keys and values such as 'rounds: 20', found {type(raw).__name__}")
+    parent = raw.pop("extends", None)
+    if parent is None:
+        return _sections(raw)
+    beside = path.parent / str(parent)
+    return merge(_read(beside if beside.is_file() else find(str(parent)), (*below, path)), _sections(raw))
+
+
+def _sections(raw: dict[str, Any]) -> dict[str, Any]:
+    return {key: {"name": v} if key in SECTIONS and isinstance(v, str) else v for key, v in raw.items()}
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` wins key by key; a section of another name replaces the section, whose keys would not fit, but for CARRIED."""
+    out = dict(base)
+    for key, value in over.items():
+        old = out.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            same = value.get("name", old.get("name")) == old.get("name")
+            value = merge(old if same else {k: old[k] for k in CARRIED.get(key, ()) if k in old}, value)
+        out[key] = value
+    return out
+
+
+def _override(raw: dict[str, Any], text: str) -> dict[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UserError(f"override: expected key=value such as local.lr=0.1, found {text!r}")
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UserError(f"override {key}: {value!r} is not readable as YAML: {error}") from error
+    head, _, rest = key.partition(".")
+    if head == "method" and rest:
+        return raw | {"method": _set_part(raw.get("method", "fedavg"), rest, parsed)}
+    nested: Any = parsed
+    for word in reversed(key.split(".")):
+        nested = {word: nested}
+    nested = _sections(nested)
+    # `data=mnist` replaces the section; `data.validation=0.1` changes one key of it.
+    return merge(raw, nested) if rest else raw | nested
+
+
+def _set_part(spec: Any, path: str, value: Any) -> list[Any]:
+    """`method.prox.mu=0.1`: a setting of a part that the method has."""
+    name, dot, field = path.partition(".")
+    have = list(registry.resolve(spec))
+    wanted = [name] if name in have else list(registry.resolve(name))
+    if not dot or not set(wanted) <= set(have):
+        raise UserError(f"method.{path}: expected method.PART.FIELD with one of the parts {', '.join(have)}, found "
+                        f"{name!r}{nearest(name, have)}; to add a part write method=NAME+{name}")
+    return [*([spec] if isinstance(spec, str | dict) else spec), {name: {field: value}}]
+
+
+def _explain(error: Any) -> str:
+    """One pydantic error as key, what was wrong, what was found, and what is allowed."""
+    path = [str(word) for word in error["loc"]]
+    if error["type"] == "extra_forbidden":
+        known = _keys(Experiment, path[:-1])
+        return f"unknown key {'.'.join(_plain(path))}{nearest(path[-1], known)}; allowed here: {', '.join(known)}"
+    if error["type"] == "missing":
+        return f"{'.'.join(_plain(path))}: a value is needed and none was given"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{'.'.join(_plain(path)) or 'recipe'}: {message[:1].lower()}{message[1:]}, found {error['input']!r}"
+
+
+def _plain(path: list[str]) -> list[str]:
+    """Without the tag that pydantic puts after a section with several kinds."""
+    return [word for i, word in enumerate(path) if i == 0 or path[i - 1] not in ("partition", "schedule")]
+
+
+def _keys(model: type[BaseModel], path: list[str]) -> list[str]:
+    """Keys allowed at a place of the schema."""
+    for word in path:
+        field = model.model_fields.get(word)
+        found = _models(field.annotation) if field else [m for m in _models(model) if word == _tag(m)]
+        if len(found) > 1:
+            tag = path[path.index(word) + 1] if word in path[:-1] else ""
+            found = [m for m in found if _tag(m) == tag]
+        if found:
+            model = found[0]
+    return list(model.model_fields)
+
+
+def _tag(model: type[BaseModel]) -> str:
+    field = model.model_fields.get("name")
+    return str(field.default) if field else ""
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for arg in get_args(annotation) for model in _models(arg)]

@@ -1,0 +1,151 @@
+"""A run's folder: checkpoints that are complete or absent, hashed, and free of pickles.
+
+A checkpoint is a numbered folder with the server's state and the tables, plus one file per client whose state changed;
+`manifest.json` names them with their hashes and is replaced in one step, so that a kill at any moment leaves the old
+checkpoint or the new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import yaml
+
+from unskew.core.ledger import Ledger
+from unskew.core.server import Snapshot
+from unskew.core.state import State, flatten, unflatten
+from unskew.core.store import ClientStore
+from unskew.engine.workers import to_bytes
+from unskew.errors import UserError
+from unskew.results.tables import LEDGER, METRICS, TIMES, Table
+
+FORMAT = 1
+
+
+class Folder:
+    """Reads and writes one run's folder; a second process that tries is turned away."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = (path / ".lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"{path}: another process is writing this run; wait for it or choose another --out") from error
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written ({error.strerror}); choose another --out") from error
+        self._client_files: dict[str, dict[str, str]] = {}
+        self.tables = {"metrics": Table(METRICS), "ledger": Table(LEDGER), "times": Table(TIMES)}
+
+    def close(self) -> None:
+        self._lock.close()
+
+    @property
+    def has_run(self) -> bool:
+        return (self.path / "config.yaml").exists()
+
+    @property
+    def manifest(self) -> dict[str, Any] | None:
+        """The last complete checkpoint, if there is one."""
+        path = self.path / "checkpoint" / "manifest.json"
+        if not path.exists():
+            return None
+        try:
+            found = json.loads(path.read_text())
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise self._broken(path, "is not readable") from error
+        if found.get("format") != FORMAT:
+            raise UserError(f"{path}: expected format {FORMAT}, found {found.get('format')}; use the version that wrote it")
+        return found
+
+    def write_config(self, resolved: dict[str, Any], environment: dict[str, Any]) -> None:
+        self.write("environment.json", json.dumps(environment, indent=1).encode())
+        self.write("config.yaml", yaml.safe_dump(resolved, sort_keys=False).encode())
+
+    def read_config(self) -> dict[str, Any]:
+        return yaml.safe_load((self.path / "config.yaml").read_text())
+
+    def write(self, name: str, data: bytes) -> str:
+        """A file that is complete or absent, and its hash."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(path.name + ".tmp")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        return hashlib.sha256(data).hexdigest()
+
+    def save(self, snap: Snapshot, store: ClientStore, finished: dict[str, Any] | None = None) -> None:
+        """A checkpoint after a complete round."""
+        here = f"checkpoint/{snap.round:06d}{'-end' if finished else ''}"
+        files = {f"{here}/server.safetensors": to_bytes(flatten({"model": snap.model, "parts": snap.parts}))}
+        hashes = {name: self.write(name, data) for name, data in files.items()}
+        for name, table in self.tables.items():
+            table.write(self.path / here / f"{name}.parquet")
+            hashes[f"{here}/{name}.parquet"] = _hash(self.path / here / f"{name}.parquet")
+        for k in sorted(store.changed):
+            name = f"checkpoint/clients/{k}-{snap.round:06d}.safetensors"
+            self._client_files[str(k)] = {"file": name, "hash": self.write(name, to_bytes(flatten(store.entries[k])))}
+        ledger = {"bytes_up": snap.ledger.bytes_up, "bytes_down": snap.ledger.bytes_down, "holders": snap.ledger.holders}
+        manifest = {"format": FORMAT, "round": snap.round, "folder": here, "files": hashes, "clients": self._client_files,
+                    "seen": sorted(snap.seen), "ledger": ledger, "finished": finished}
+        self.write("checkpoint/manifest.json", json.dumps(manifest).encode())
+        store.changed.clear()
+        self._sweep(here)
+
+    def load(self, manifest: dict[str, Any], store: ClientStore, to: Callable[[State], State]) -> Snapshot:
+        """The snapshot, the clients' state and the tables of a checkpoint, every file checked against its hash."""
+        for name, digest in manifest["files"].items():
+            self._check(name, digest)
+        here = self.path / manifest["folder"]
+        tree = unflatten(to(safetensors.torch.load_file(here / "server.safetensors")), 3)
+        for name, columns in (("metrics", METRICS), ("ledger", LEDGER), ("times", TIMES)):
+            self.tables[name] = Table.read(columns, here / f"{name}.parquet")
+        self._client_files = dict(manifest["clients"])
+        for k, entry in self._client_files.items():
+            self._check(entry["file"], entry["hash"])
+            store.entries[int(k)] = unflatten(safetensors.torch.load_file(self.path / entry["file"], str(store.home)), 2)
+        page = manifest["ledger"]
+        ledger = Ledger([], page["bytes_up"], page["bytes_down"], page["holders"])
+        return Snapshot(manifest["round"], tree["model"], tree.get("parts", {}), frozenset(manifest["seen"]), ledger)
+
+    def finish(self, model: State) -> None:
+        """The files that people and other tools read."""
+        self.write("model.safetensors", to_bytes(model))
+        for name, table in self.tables.items():
+            table.write(self.path / f"{name}.parquet")
+
+    def _check(self, name: str, digest: str) -> None:
+        path = self.path / name
+        if not path.exists() or _hash(path) != digest:
+            raise self._broken(path, "is missing or was changed since it was written")
+
+    def _broken(self, path: Path, how: str) -> UserError:
+        return UserError(f"{path} {how}; delete {self.path} to start this run again from round 1")
+
+    def _sweep(self, keep: str) -> None:
+        """Remove what the manifest no longer names."""
+        named = {entry["file"] for entry in self._client_files.values()}
+        for path in (self.path / "checkpoint").iterdir():
+            if path.is_dir() and path.name not in ("clients", Path(keep).name):
+                shutil.rmtree(path)
+        clients = self.path / "checkpoint" / "clients"
+        for path in clients.iterdir() if clients.exists() else ():
+            if str(path.relative_to(self.path)) not in named:
+                path.unlink()
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

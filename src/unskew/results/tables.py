@@ -1,0 +1,68 @@
+"""Results are rows; everything that is plotted or reported is read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+METRICS = ("run", "method", "seed", "round", "who", "split", "metric", "value")
+LEDGER = ("round", "phase", "client", "direction", "part", "artefact", "kind", "bytes")
+TIMES = ("round", "what", "seconds")
+
+
+@dataclass
+class Table:
+    """Rows that grow; new ones are turned into columns only when somebody asks."""
+
+    columns: tuple[str, ...]
+    _done: pd.DataFrame | None = None
+    _new: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        self._new.extend(rows)
+
+    def frame(self) -> pd.DataFrame:
+        """All rows in the order in which they came."""
+        if self._new or self._done is None:
+            fresh = pd.DataFrame(self._new, columns=list(self.columns))
+            kept = [self._done, fresh] if self._done is not None and len(self._done) else [fresh]
+            self._done, self._new = pd.concat(kept, ignore_index=True), []
+        return self._done
+
+    def write(self, path: Path) -> None:
+        self.frame().to_parquet(path, index=False)
+
+    @classmethod
+    def read(cls, columns: tuple[str, ...], path: Path) -> Table:
+        return cls(columns, pd.read_parquet(path))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run in one line; accuracies in percent."""
+
+    run: str
+    method: str
+    best: float
+    best_round: int
+    final: float
+    mean_last10: float
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+
+
+def summarise(run: str, method: str, metrics: pd.DataFrame, up: int, down: int, seconds: float) -> Summary:
+    """Best, final and late accuracy on the test set over the rounds (round 0 is the untrained model and does not count)."""
+    rows = metrics[(metrics["who"] == "server") & (metrics["split"] == "test") & (metrics["metric"] == "accuracy")]
+    rows = rows[rows["round"] > 0].sort_values("round")
+    if rows.empty:
+        return Summary(run, method, float("nan"), 0, float("nan"), float("nan"), up, down, seconds)
+    accuracy, rounds = rows["value"].to_numpy(), rows["round"].to_numpy()
+    best = int(accuracy.argmax())
+    late = float(accuracy[-10:].mean())
+    return Summary(run, method, float(accuracy[best]), int(rounds[best]), float(accuracy[-1]), late, up, down, seconds)

@@ -89,11 +89,9 @@ class Folder:
     def save(self, snap: Snapshot, store: ClientStore, finished: dict[str, Any] | None = None) -> None:
         """A checkpoint after a complete round."""
         here = f"checkpoint/{snap.round:06d}{'-end' if finished else ''}"
-        files = {f"{here}/server.safetensors": to_bytes(flatten({"model": snap.model, "parts": snap.parts}))}
-        hashes = {name: self.write(name, data) for name, data in files.items()}
-        for name, table in self.tables.items():
-            table.write(self.path / here / f"{name}.parquet")
-            hashes[f"{here}/{name}.parquet"] = _hash(self.path / here / f"{name}.parquet")
+        files = {"server.safetensors": to_bytes(flatten({"model": snap.model, "parts": snap.parts}))}
+        files |= {f"{name}.parquet": table.to_bytes() for name, table in self.tables.items()}
+        hashes = {f"{here}/{name}": self.write(f"{here}/{name}", data) for name, data in files.items()}
         for k in sorted(store.changed):
             name = f"checkpoint/clients/{k}-{snap.round:06d}.safetensors"
             self._client_files[str(k)] = {"file": name, "hash": self.write(name, to_bytes(flatten(store.entries[k])))}
@@ -124,7 +122,7 @@ class Folder:
         """The files that people and other tools read."""
         self.write("model.safetensors", to_bytes(model))
         for name, table in self.tables.items():
-            table.write(self.path / f"{name}.parquet")
+            self.write(f"{name}.parquet", table.to_bytes())
 
     def _check(self, name: str, digest: str) -> None:
         path = self.path / name

@@ -33,8 +33,9 @@ class Table:
             self._done, self._new = pd.concat(kept, ignore_index=True), []
         return self._done
 
-    def write(self, path: Path) -> None:
-        self.frame().to_parquet(path, index=False)
+    def to_bytes(self) -> bytes:
+        """The rows as a parquet file."""
+        return self.frame().to_parquet(index=False)
 
     @classmethod
     def read(cls, columns: tuple[str, ...], path: Path) -> Table:

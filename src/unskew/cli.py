@@ -1,0 +1,76 @@
+"""What a person types: `unskew run RECIPE [key=value ...]`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unskew.errors import UserError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.callback()
+def about() -> None:
+    """Federated learning on label-skewed, scarce and absent client data, with the privacy leak measured."""
+
+
+@app.command()
+def run(
+    recipe: Annotated[str, typer.Argument(help="a YAML file, or the name of a recipe that comes with unskew, such as quick")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as method.prox.mu=0.1 seed=3")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder of the run; runs/<recipe>-<method>-s<seed>-<hash> without it")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with the run in that folder")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON line last")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
+) -> None:
+    """Train one method on one federation and keep everything about it in a folder."""
+    from unskew import recipe as recipes
+    from unskew.run import run as play
+    from unskew.show import Terminal
+
+    name, experiment = recipes.load(recipe, overrides)
+    done = play(experiment, out=out, resume=resume, name=name, data_dir=data_dir, show=Terminal())
+    summary = asdict(done.summary)
+    if as_json:
+        keys = ("run", "method", "best", "best_round", "final", "bytes_up", "bytes_down", "seconds")
+        typer.echo(json.dumps({key: summary[key] for key in keys}))
+    else:
+        typer.echo(in_words(summary))
+
+
+def in_words(summary: dict[str, Any]) -> str:
+    """The summary as a person reads it."""
+    up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
+    return (f"{summary['method']}: best {summary['best']:.2f} % in round {summary['best_round']}, final {summary['final']:.2f} %, "
+            f"last ten {summary['mean_last10']:.2f} %; {up:.1f} MB up, {down:.1f} MB down, {summary['seconds']:.1f} s\n"
+            f"kept in {summary['run']}")
+
+
+def main() -> None:
+    """Run the command line: a user's mistake is one message and exit code 2, Ctrl-C is 130 and loses nothing."""
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    try:
+        app(standalone_mode=False)
+    except UserError as error:
+        typer.echo(f"unskew: {error}", err=True)
+        sys.exit(2)
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("unskew: stopped; the same command with --resume goes on after the last complete round", err=True)
+        sys.exit(130)
+    except Exception as error:
+        # Usage errors carry their own message and exit code; anything else is ours and keeps its traceback.
+        if not hasattr(error, "show"):
+            raise
+        error.show()
+        sys.exit(getattr(error, "exit_code", 2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""From an experiment to a federation: data, partition, model, method, engine, all checked before the first round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unskew import data as datasets
+from unskew import models
+from unskew.core.method import Task
+from unskew.core.plan import Plan, key_of
+from unskew.core.server import Federation
+from unskew.core.state import size_in_bytes
+from unskew.core.store import ClientStore
+from unskew.data import Dataset, skew
+from unskew.data.augment import Augment
+from unskew.data.partition import Parts, split
+from unskew.engine.base import Engine, Setting, Source
+from unskew.engine.loop import LoopEngine
+from unskew.engine.memory import memory_there_is
+from unskew.engine.stacked import StackedEngine
+from unskew.environment import cores, pick_device
+from unskew.errors import UserError
+from unskew.experiment import Experiment
+from unskew.models.model import Model
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A federation ready to play, and what the header tells about it."""
+
+    experiment: Experiment
+    federation: Federation
+    dataset: Dataset
+    counts: np.ndarray  # [clients, classes]
+    header: list[str]
+
+
+def prepare(
+    experiment: Experiment, *, data: Dataset | None = None, model: nn.Sequential | None = None, data_dir: Path | None = None
+) -> Prepared:
+    """Everything a run needs. Cheap checks come before data are read."""
+    method = experiment.create_method()
+    device = pick_device(experiment.device)
+    dtype = torch.float64 if experiment.precision == "float64" else torch.float32
+    dataset = _dataset(experiment, data, data_dir)
+    parts = _parts(experiment, dataset, data_dir)
+    net = _model(experiment, dataset, model, dtype)
+    clients, classes = len(parts.rows), len(dataset.classes)
+    _check_absences(experiment, clients)
+    task = Task(clients, classes, tuple(dataset.shape), experiment.rounds,
+                partial(_work, experiment), experiment.preset)
+    method = method.build(net, task)
+    plan = Plan(experiment.seed, clients, experiment.participation, tuple(a.absence() for a in experiment.absence))
+    setting = Setting(method, net, task, plan, _source(experiment, dataset, parts, device, dtype),
+                      _splits(dataset, device), device, dtype)
+    engine = _engine(experiment, setting)
+    store = ClientStore(setting.newcomer, _home(setting, clients))
+    rows = [len(r) for r in parts.rows]
+    federation = Federation(method, net, task, plan, engine, store, experiment.weights == "samples", rows)
+    counts = skew.counts(parts.rows, dataset.train.y.numpy(), classes)
+    return Prepared(experiment, federation, dataset, counts, _header(experiment, federation, dataset, counts, parts))
+
+
+def _work(experiment: Experiment, round: int):  # type: ignore[no-untyped-def]
+    return experiment.local.work(round, experiment.rounds)
+
+
+def _dataset(experiment: Experiment, given: Dataset | None, root: Path | None) -> Dataset:
+    config = experiment.data
+    dataset = given or datasets.load(config.name, root, test=config.test, seed=experiment.seed, verify=config.verify)
+    if config.validation:
+        dataset = dataset.hold_out(config.validation, experiment.seed)
+    if any((config.augment.crop, config.augment.flip, config.augment.cutout)) and len(dataset.shape) != 3:
+        raise UserError(f"data.augment: expected images [channels, height, width], found rows of shape {dataset.shape}")
+    return dataset
+
+
+def _parts(experiment: Experiment, dataset: Dataset, root: Path | None) -> Parts:
+    labels = dataset.train.y.numpy()
+    cache = datasets.data_root(root) / "partitions"
+    return split(experiment.partition, labels, len(dataset.classes), experiment.seed, dataset.train.group, cache)
+
+
+def _model(experiment: Experiment, dataset: Dataset, given: nn.Sequential | None, dtype: torch.dtype) -> Model:
+    shape, classes = tuple(dataset.shape), len(dataset.classes)
+    if given is None:
+        net = models.build(experiment.model.name, shape, classes, key_of(experiment.seed, "model"), dtype)
+    else:
+        net = Model(given, "custom", dtype)
+    try:
+        out = net.run(net.initial, dataset.prepare(dataset.train.x[:2]).to(dtype))
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"model {net.name} does not take rows of shape {shape}: {error}") from error
+    if out.shape != (min(2, len(dataset.train)), classes):
+        raise UserError(f"model {net.name}: expected {classes} outputs a row, found {tuple(out.shape[1:])}")
+    return net
+
+
+def _check_absences(experiment: Experiment, clients: int) -> None:
+    for absence in experiment.absence:
+        unknown = [k for k in absence.clients if not 0 <= k < clients]
+        if unknown or absence.rounds[0] >= absence.rounds[1]:
+            raise UserError(f"absence: expected clients 0..{clients - 1} and rounds [first, end), found clients "
+                            f"{list(absence.clients)} and rounds {list(absence.rounds)}")
+
+
+def _source(experiment: Experiment, dataset: Dataset, parts: Parts, device: torch.device, dtype: torch.dtype) -> Source:
+    index = {k: torch.from_numpy(np.ascontiguousarray(rows)).to(device) for k, rows in enumerate(parts.rows)}
+    augment = Augment(**experiment.data.augment.model_dump())
+    x, y = dataset.train.x.to(device), dataset.train.y.to(device)
+    return Source(x, y, index, len(dataset.classes), _in(dataset.prepare, dtype), augment)
+
+
+def _in(prepare: Callable[[Tensor], Tensor], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    return lambda x: prepare(x).to(dtype)
+
+
+def _splits(dataset: Dataset, device: torch.device) -> dict[str, tuple[Tensor, Tensor]]:
+    named = {"test": dataset.test} | ({"validation": dataset.validation} if dataset.validation else {})
+    return {name: (rows.x.to(device), rows.y.to(device)) for name, rows in named.items()}
+
+
+def _engine(experiment: Experiment, setting: Setting) -> Engine:
+    name, on_gpu = experiment.engine.name, setting.device.type == "cuda"
+    if name == "stacked" or (name == "auto" and on_gpu):
+        return StackedEngine(setting)
+    return LoopEngine(setting, experiment.engine.workers or cores())
+
+
+def _home(setting: Setting, clients: int) -> torch.device:
+    """Client state stays on the GPU if all clients' would take less than a quarter of it."""
+    size = size_in_bytes(setting.newcomer(0))  # type: ignore[arg-type]
+    fits = clients * size < memory_there_is(setting.device) / 4
+    return setting.device if fits else torch.device("cpu")
+
+
+def _header(
+    experiment: Experiment, federation: Federation, dataset: Dataset, counts: np.ndarray, parts: Parts
+) -> list[str]:
+    """What a reader of the results must know, departures included."""
+    model, engine, local = federation.model, federation.engine, experiment.local
+    amount = f"{local.steps} steps" if local.steps else f"{local.epochs} epochs"
+    workers = f", {engine.workers} workers" if getattr(engine, "workers", 1) > 1 else ""
+    lines = [
+        f"method     {experiment.label}: {', '.join(_written(part) for part in federation.method.parts)}",
+        f"data       {dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test rows, "
+        f"{len(dataset.classes)} classes",
+        *(f"partition  {line}" for line in skew.describe(counts, parts.notes, local.batch)),
+        f"model      {model.name}: {model.count:,} parameters",
+        f"work       {len(federation.plan.participants(1))} of {federation.task.clients} clients a round, {amount} of batch "
+        f"{local.batch}, {local.optimiser} at {local.lr:g} ({local.schedule.name})",
+        f"engine     {engine.name} on {engine.device}{workers}, {experiment.precision}",
+    ]
+    if model.buffers:
+        lines.append("batchnorm  average: running statistics are averaged like weights, counters are copied; a partial batch is "
+                     "filled with further rows of the same client (departure from the papers' code)")
+    return lines
+
+
+def _written(part: object) -> str:
+    fields = getattr(part, "__dataclass_fields__", {})
+    inside = ", ".join(f"{name} {getattr(part, name)}" for name in fields)
+    return f"{part.name}({inside})" if inside else str(part.name)  # type: ignore[attr-defined]

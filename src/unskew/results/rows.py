@@ -1,0 +1,48 @@
+"""Rows of a round: what the server's model scores, and what the clients' losses were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from unskew.core.server import Report
+from unskew.engine.base import Score
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class RowMaker:
+    """Rows of one run: run, method, seed, round, who, split, metric, value."""
+
+    run: str
+    method: str
+    seed: int
+
+    def scores(self, round: int, scores: dict[str, Score], prefix: str = "") -> Iterator[Row]:
+        """Accuracy in percent, mean loss, accuracy by class and the histogram of predictions."""
+        for split, score in scores.items():
+            confusion, total = score.confusion.double(), float(score.confusion.sum())
+            by_class = 100 * confusion.diagonal() / confusion.sum(1).clamp_min(1)
+            values = {"accuracy": accuracy(score), "loss": score.loss / max(total, 1)}
+            values |= {f"accuracy/{c}": float(v) for c, v in enumerate(by_class)}
+            values |= {f"predicted/{c}": float(v) for c, v in enumerate(confusion.sum(0))}
+            for metric, value in values.items():
+                yield self._row(round, "server", split, prefix + metric, value)
+
+    def terms(self, round: int, report: Report) -> Iterator[Row]:
+        """Each client's mean loss terms, and who was left out because a number was not finite."""
+        for client, terms in report.terms.items():
+            for part, value in terms.items():
+                yield self._row(round, f"client-{client}", "train", f"loss/{part}", float(value))
+        for client in report.dropped:
+            yield self._row(round, f"client-{client}", "train", "dropped", 1.0)
+
+    def _row(self, round: int, who: str, split: str, metric: str, value: float) -> Row:
+        return (self.run, self.method, self.seed, round, who, split, metric, value)
+
+
+def accuracy(score: Score) -> float:
+    """In percent."""
+    return 100.0 * float(score.confusion.diagonal().sum()) / max(float(score.confusion.sum()), 1.0)

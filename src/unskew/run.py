@@ -1,0 +1,251 @@
+"""One run, from the first round to the folder that tells everything about it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+import safetensors.torch
+import torch
+from torch import nn
+
+from unskew.core.messages import artefacts
+from unskew.core.server import Phase, Report, Snapshot
+from unskew.core.state import State, flatten
+from unskew.data import Dataset
+from unskew.engine.base import Score
+from unskew.engine.workers import to_bytes
+from unskew.environment import describe
+from unskew.errors import UserError
+from unskew.experiment import Experiment
+from unskew.prepare import Prepared, prepare
+from unskew.results.folder import Folder
+from unskew.results.rows import RowMaker, accuracy
+from unskew.results.tables import Summary, summarise
+
+
+class Show(Protocol):
+    """Who is told how a run goes."""
+
+    def begin(self, header: list[str], first: int, rounds: int) -> None: ...
+
+    def round(self, round: int, accuracy: float | None, best: float) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Silent:
+    """Nobody is told."""
+
+    def begin(self, header: list[str], first: int, rounds: int) -> None: ...
+
+    def round(self, round: int, accuracy: float | None, best: float) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    folder: Path
+    summary: Summary
+    metrics: pd.DataFrame
+    ledger: pd.DataFrame
+
+
+def run(
+    experiment: Experiment,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    name: str = "run",
+    data: Dataset | None = None,
+    model: nn.Sequential | None = None,
+    data_dir: str | Path | None = None,
+    show: Show | None = None,
+    phase: Phase | None = None,
+) -> Run:
+    """Play an experiment to its end and keep it in a folder. `phase` is told where in a round the run is (tests)."""
+    identity = f"{name}-{experiment.label}-s{experiment.seed}-{experiment.identity()}"
+    path = Path(out) if out else Path("runs") / identity
+    folder = Folder(path)
+    with contextlib.closing(folder):
+        manifest = _may_start(folder, experiment, resume)
+        if manifest and manifest["finished"]:
+            return finished_run(path, manifest)
+        ready = prepare(experiment, data=data, model=model, data_dir=Path(data_dir) if data_dir else None)
+        with contextlib.closing(ready.federation.engine), _precision(experiment.precision):
+            return _Player(ready, folder, identity, show or Silent(), phase).play(manifest)
+
+
+def _may_start(folder: Folder, experiment: Experiment, resume: bool) -> dict[str, Any] | None:
+    """The checkpoint to go on from, None to start at round 1, or a refusal."""
+    if not folder.has_run:
+        return None
+    if not resume:
+        raise UserError(f"{folder.path} holds a run already; add --resume to go on with it, or choose another --out")
+    old, new = Experiment(**folder.read_config()), experiment
+    if old.identity() != new.identity():
+        before, after = _leaves(old.resolved()), _leaves(new.resolved())
+        keys = [k for k in {**before, **after} if before.get(k) != after.get(k)]
+        changes = "; ".join(f"{k} was {before.get(k)!r}, is now {after.get(k)!r}" for k in keys)
+        raise UserError(f"{folder.path}: expected the settings this run began with, found others: {changes}; "
+                        "resume with the same settings or choose another --out")
+    return folder.manifest
+
+
+def _leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(tree, dict):
+        return {prefix: tree}
+    return {k: v for key, value in tree.items() for k, v in _leaves(value, f"{prefix}.{key}".lstrip(".")).items()}
+
+
+class _Player:
+    """Rounds, evaluation, rows and checkpoints of one run."""
+
+    def __init__(self, ready: Prepared, folder: Folder, identity: str, show: Show, phase: Phase | None) -> None:
+        self.ready, self.folder, self.show = ready, folder, show
+        self.rows = RowMaker(identity, ready.experiment.label, ready.experiment.seed)
+        self.federation = replace(ready.federation, phase=phase or (lambda name, round: None))
+        self.experiment, self.store = ready.experiment, ready.federation.store
+        self._saved_at, self._saved_round, self._best = time.monotonic(), -1, 0.0
+
+    def play(self, manifest: dict[str, Any] | None) -> Run:
+        """All rounds from the checkpoint on. An interruption saves the last complete round before it goes up."""
+        snap = self._open(manifest)
+        self.show.begin(self.ready.header, snap.round, self.experiment.rounds)
+        try:
+            while snap.round < self.experiment.rounds:
+                snap = self._round(snap)
+            return self._finish(snap)
+        except BaseException:
+            self.store.rollback()
+            if self.folder.has_run:
+                self._save(self._last)
+            raise
+        finally:
+            self.show.end()
+
+    def _open(self, manifest: dict[str, Any] | None) -> Snapshot:
+        """The state to start from: a checkpoint, or the beginning with the untrained model evaluated."""
+        federation, engine = self.federation, self.federation.engine
+        initial = self.folder.path / "checkpoint" / "initial.safetensors"
+        if manifest is not None:
+            federation.model.initial = {k: t for k, t in safetensors.torch.load_file(initial).items()}
+            snap = self.folder.load(manifest, self.store, lambda flat: {k: t.to(engine.device) for k, t in flat.items()})
+            self._last, self._saved_round = snap, snap.round
+            return snap
+        snap = self._last = federation.start()
+        self.folder.write("checkpoint/initial.safetensors", to_bytes(federation.model.initial))
+        self._write_counts()
+        self.folder.tables["metrics"].add(self.rows.scores(0, self._scores(snap)))
+        environment = describe(engine.device, engine.name, getattr(engine, "workers", 1))
+        self.folder.write_config(self.experiment.resolved(), environment)
+        return snap
+
+    def _round(self, before: Snapshot) -> Snapshot:
+        """One round with its rows; complete, it becomes what an interruption would save."""
+        began = time.monotonic()
+        snap, report = self.federation.play(before, self.experiment.record.keeps)
+        trained = time.monotonic()
+        due = snap.round % self.experiment.evaluate.every == 0 or snap.round == self.experiment.rounds
+        scores = self._scores(snap) if due else {}
+        self.federation.phase("evaluate", snap.round)
+        self._keep_messages(snap.round, report)
+        self._complete(snap, report, scores, [("train", trained - began), ("evaluate", time.monotonic() - trained)])
+        if time.monotonic() - self._saved_at >= self.experiment.checkpoint.seconds:
+            self._save(snap)
+        now = accuracy(scores["test"]) if scores else None
+        self._best = max(self._best, now or 0.0)
+        self.show.round(snap.round, now, self._best)
+        self.federation.phase("checkpoint", snap.round)
+        return snap
+
+    def _complete(self, snap: Snapshot, report: Report, scores: dict[str, Score], times: list[tuple[str, float]]) -> None:
+        """Rows, client state and snapshot of a round, together: an interruption sees all of them or none."""
+        rows = [*self.rows.scores(snap.round, scores), *self.rows.terms(snap.round, report)]
+        with _uninterrupted():
+            self.folder.tables["metrics"].add(rows)
+            self.folder.tables["ledger"].add(snap.ledger.entries)
+            self.folder.tables["times"].add((snap.round, what, seconds) for what, seconds in times)
+            self.store.commit()
+            self._last = snap
+
+    def _finish(self, snap: Snapshot) -> Run:
+        federation = self.federation
+        closed = federation.close(snap)
+        if closed.ledger.entries:  # an exchange at the end may have changed the model
+            self.folder.tables["ledger"].add(closed.ledger.entries)
+            self.store.commit()
+            self.folder.tables["metrics"].add(self.rows.scores(snap.round, self._scores(closed), "end of run "))
+        times = self.folder.tables["times"].frame()
+        summary = summarise(str(self.folder.path), self.experiment.label, self.folder.tables["metrics"].frame(),
+                            closed.ledger.bytes_up, closed.ledger.bytes_down, float(times["seconds"].sum()))
+        self.folder.finish({name: t.cpu() for name, t in closed.model.items()})
+        self.folder.save(closed, self.store, finished=vars(summary))
+        return Run(self.folder.path, summary, self.folder.tables["metrics"].frame(), self.folder.tables["ledger"].frame())
+
+    def _save(self, snap: Snapshot) -> None:
+        if snap.round != self._saved_round:
+            self.folder.save(snap, self.store)
+            self._saved_round, self._saved_at = snap.round, time.monotonic()
+
+    def _scores(self, snap: Snapshot) -> dict[str, Score]:
+        engine, federation = self.federation.engine, self.federation
+        received, _ = federation.received(snap)
+        splits = ("validation", "test") if self.ready.dataset.validation else ("test",)
+        return {split: engine.evaluate(snap.round, received, split) for split in splits}
+
+    def _keep_messages(self, round: int, report: Report) -> None:
+        for client, message in report.messages.items():
+            flat: State = flatten({part: {name: value} for part, name, value in artefacts(message)})
+            self.folder.write(f"messages/{round:06d}-{client}.safetensors", to_bytes(flat))
+
+    def _write_counts(self) -> None:
+        counts = self.ready.counts
+        rows = [(k, c, int(counts[k, c])) for k in range(counts.shape[0]) for c in range(counts.shape[1])]
+        frame = pd.DataFrame(rows, columns=["client", "class", "rows"])
+        self.folder.write("clients.parquet", frame.to_parquet(index=False))
+
+
+def finished_run(path: Path, manifest: dict[str, Any]) -> Run:
+    """A run that was played before."""
+    metrics, ledger = (pd.read_parquet(path / f"{name}.parquet") for name in ("metrics", "ledger"))
+    return Run(path, Summary(**manifest["finished"]), metrics, ledger)
+
+
+@contextlib.contextmanager
+def _precision(name: str) -> Iterator[None]:
+    """TF32 only when asked for; the caller's settings come back."""
+    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = name == "tf32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = cudnn
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back for a moment; without a main thread there is none to hold back."""
+    waiting: list[int] = []
+    try:
+        before: Callable[..., Any] | int | None = signal.signal(signal.SIGINT, lambda number, frame: waiting.append(number))
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if waiting:
+        raise KeyboardInterrupt

@@ -18,15 +18,42 @@ import pandas as pd
 import yaml
 
 KEY = ["table", "method", "dataset", "setting", "model", "preset", "partition_seed", "seed", "rounds"]
-ACCURACY = [*KEY[:4], "local_size", *KEY[4:], "best", "best_round", "final", "mean_last10", "bytes_up", "bytes_down", "seconds",
-            "engine", "precision", "device", "versions", "commit"]
+ACCURACY = [
+    *KEY[:4],
+    "local_size",
+    *KEY[4:],
+    "best",
+    "best_round",
+    "final",
+    "mean_last10",
+    "bytes_up",
+    "bytes_down",
+    "seconds",
+    "engine",
+    "precision",
+    "device",
+    "versions",
+    "commit",
+]
 
 
 def play(recipe: str, method: str, seed: int, overrides: list[str], folder: Path) -> Path:
     """One run in a process of its own; its folder."""
     out = folder / f"{recipe}-{method}-{seed}"
-    words = [sys.executable, "-m", "unskew.cli", "run", recipe, f"method={method}", f"seed={seed}", *overrides,
-             "--out", str(out), "--resume", "--json"]
+    words = [
+        sys.executable,
+        "-m",
+        "unskew.cli",
+        "run",
+        recipe,
+        f"method={method}",
+        f"seed={seed}",
+        *overrides,
+        "--out",
+        str(out),
+        "--resume",
+        "--json",
+    ]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit(f"{method} seed {seed} ended with exit code {done.returncode}")
@@ -41,12 +68,25 @@ def rows(out: Path, table: str, setting: str) -> tuple[dict, pd.DataFrame]:
     environment = json.loads((out / "environment.json").read_text())
     summary = json.loads((out / "checkpoint" / "manifest.json").read_text())["finished"]
     line = {
-        "table": table, "method": summary["method"], "dataset": config["data"]["name"], "setting": setting,
-        "local_size": "", "model": config["model"]["name"], "preset": config["preset"],
-        "partition_seed": config["partition"]["seed"], "seed": config["seed"], "rounds": config["rounds"],
-        **{key: summary[key] for key in ("best", "best_round", "final", "mean_last10", "bytes_up", "bytes_down", "seconds")},
-        "engine": environment["engine"], "precision": config["precision"], "device": environment["device"],
-        "versions": f"unskew {environment['unskew']} torch {environment['torch']}", "commit": environment["commit"],
+        "table": table,
+        "method": summary["method"],
+        "dataset": config["data"]["name"],
+        "setting": setting,
+        "local_size": "",
+        "model": config["model"]["name"],
+        "preset": config["preset"],
+        "partition_seed": config["partition"]["seed"],
+        "seed": config["seed"],
+        "rounds": config["rounds"],
+        **{
+            key: summary[key]
+            for key in ("best", "best_round", "final", "mean_last10", "bytes_up", "bytes_down", "seconds")
+        },
+        "engine": environment["engine"],
+        "precision": config["precision"],
+        "device": environment["device"],
+        "versions": f"unskew {environment['unskew']} torch {environment['torch']}",
+        "commit": environment["commit"],
     }
     metrics = pd.read_parquet(out / "metrics.parquet")
     curve = metrics[(metrics.who == "server") & (metrics.split == "test") & metrics.metric.isin(["accuracy", "loss"])]
@@ -56,10 +96,11 @@ def rows(out: Path, table: str, setting: str) -> tuple[dict, pd.DataFrame]:
 
 def keep(path: Path, fresh: pd.DataFrame) -> None:
     """Add rows to a table; those of the same runs are replaced."""
+    fresh = fresh.astype(object).where(fresh.notna(), "").astype(str)
     if path.exists():
-        old = pd.read_csv(path, dtype=str)
-        mine = set(fresh[KEY].astype(str).agg("|".join, axis=1))
-        fresh = pd.concat([old[~old[KEY].fillna("").agg("|".join, axis=1).isin(mine)], fresh.astype(str)])
+        old = pd.read_csv(path, dtype=str, keep_default_na=False)
+        mine = set(fresh[KEY].agg("|".join, axis=1))
+        fresh = pd.concat([old[~old[KEY].agg("|".join, axis=1).isin(mine)], fresh])
     fresh.to_csv(path, index=False)
 
 

@@ -1,8 +1,8 @@
 """unskew: federated learning on label-skewed, scarce and absent client data, with the privacy leak measured.
 
-    import unskew as us
-    done = us.run(us.Experiment(method="fedprox", rounds=20))
-    done.summary.best
+import unskew as us
+done = us.run(us.Experiment(method="fedprox", rounds=20))
+done.summary.best
 """
 
 from unskew.core.client import Client, End, Newcomer
@@ -20,7 +20,29 @@ from unskew.recipe import load as load_recipe
 from unskew.run import Run, run
 
 __all__ = [
-    "Artefact", "Batch", "Client", "Dataset", "End", "Exchange", "Experiment", "Messages", "Newcomer", "Part", "Rows", "Run",
-    "Server", "Sizes", "StandIn", "State", "Stream", "UserError", "View", "__version__", "from_arrays", "load_recipe",
-    "method", "part", "run",
+    "Artefact",
+    "Batch",
+    "Client",
+    "Dataset",
+    "End",
+    "Exchange",
+    "Experiment",
+    "Messages",
+    "Newcomer",
+    "Part",
+    "Rows",
+    "Run",
+    "Server",
+    "Sizes",
+    "StandIn",
+    "State",
+    "Stream",
+    "UserError",
+    "View",
+    "__version__",
+    "from_arrays",
+    "load_recipe",
+    "method",
+    "part",
+    "run",
 ]

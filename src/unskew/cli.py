@@ -23,9 +23,13 @@ def about() -> None:
 
 @app.command()
 def run(
-    recipe: Annotated[str, typer.Argument(help="a YAML file, or the name of a recipe that comes with unskew, such as quick")],
+    recipe: Annotated[
+        str, typer.Argument(help="a YAML file, or the name of a recipe that comes with unskew, such as quick")
+    ],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as method.prox.mu=0.1 seed=3")] = None,
-    out: Annotated[Path | None, typer.Option(help="folder of the run; runs/<recipe>-<method>-s<seed>-<hash> without it")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder of the run; runs/<recipe>-<method>-s<seed>-<hash> without it")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the run in that folder")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON line last")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
@@ -48,9 +52,11 @@ def run(
 def in_words(summary: dict[str, Any]) -> str:
     """The summary as a person reads it."""
     up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
-    return (f"{summary['method']}: best {summary['best']:.2f} % in round {summary['best_round']}, final {summary['final']:.2f} %, "
-            f"last ten {summary['mean_last10']:.2f} %; {up:.1f} MB up, {down:.1f} MB down, {summary['seconds']:.1f} s\n"
-            f"kept in {summary['run']}")
+    return (
+        f"{summary['method']}: best {summary['best']:.2f} % in round {summary['best_round']}, final {summary['final']:.2f} %, "
+        f"last ten {summary['mean_last10']:.2f} %; {up:.1f} MB up, {down:.1f} MB down, {summary['seconds']:.1f} s\n"
+        f"kept in {summary['run']}"
+    )
 
 
 def main() -> None:

@@ -21,8 +21,10 @@ def pick_device(wanted: str) -> torch.device:
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if wanted.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"device: expected a GPU for {wanted}, found none that torch {torch.__version__} can use; "
-                        "type device=cpu or install a CUDA build of torch")
+        raise UserError(
+            f"device: expected a GPU for {wanted}, found none that torch {torch.__version__} can use; "
+            "type device=cpu or install a CUDA build of torch"
+        )
     return torch.device(wanted)
 
 
@@ -41,7 +43,9 @@ def commit() -> str:
     if given := os.environ.get("UNSKEW_COMMIT"):
         return given
     try:
-        asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
+        asked = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5
+        )
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
     return asked.stdout.strip() or "unknown"
@@ -50,7 +54,14 @@ def commit() -> str:
 def describe(device: torch.device, engine: str, workers: int) -> dict[str, Any]:
     """What to keep beside the results."""
     return {
-        "unskew": __version__, "commit": commit(), "python": platform.python_version(), "torch": torch.__version__,
-        "numpy": np.__version__, "device": device_name(device), "device_type": device.type, "engine": engine,
-        "workers": workers, "system": platform.system(),
+        "unskew": __version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "device": device_name(device),
+        "device_type": device.type,
+        "engine": engine,
+        "workers": workers,
+        "system": platform.system(),
     }

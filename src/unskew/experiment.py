@@ -40,7 +40,9 @@ class AugmentConfig(Strict):
 
 class DataConfig(Named):
     name: str = Field("digits", description="a dataset's name or a path ending in .npz")
-    test: float | None = Field(None, gt=0, lt=1, description="share of test rows, for data that come without a test set")
+    test: float | None = Field(
+        None, gt=0, lt=1, description="share of test rows, for data that come without a test set"
+    )
     validation: float = Field(0.0, ge=0, lt=1, description="share of training rows held out, by class")
     verify: bool = Field(True, description="compare files with the official checksums")
     augment: AugmentConfig = AugmentConfig()
@@ -98,7 +100,9 @@ class LocalConfig(Strict):
     nesterov: bool = False
     weight_decay: float = Field(1e-5, ge=0)
     betas: tuple[float, float] = Field((0.9, 0.999), description="of Adam and AdamW")
-    scope: Literal["round", "step"] = Field("round", description="when the optimiser forgets; step: FLea's released code")
+    scope: Literal["round", "step"] = Field(
+        "round", description="when the optimiser forgets; step: FLea's released code"
+    )
     clip: float | None = Field(None, gt=0, description="largest norm of one client's gradient")
     schedule: Schedule = Exponential()
     floor: float = Field(0.0, ge=0, description="smallest learning rate a schedule may reach")
@@ -120,8 +124,21 @@ class LocalConfig(Strict):
 
     def work(self, round: int, rounds: int) -> Work:
         """The work of a round before any part has its say."""
-        kept = {name: getattr(self, name) for name in ("batch", "optimiser", "momentum", "nesterov", "weight_decay", "betas",
-                                                       "scope", "clip", "steps", "epochs")}
+        kept = {
+            name: getattr(self, name)
+            for name in (
+                "batch",
+                "optimiser",
+                "momentum",
+                "nesterov",
+                "weight_decay",
+                "betas",
+                "scope",
+                "clip",
+                "steps",
+                "epochs",
+            )
+        }
         return Work(lr=self.lr_at(round, rounds), **kept)
 
 
@@ -131,7 +148,9 @@ class EvaluateConfig(Strict):
 
 class RecordConfig(Strict):
     rounds: tuple[int, ...] = Field((), description="rounds whose messages are kept in full")
-    clients: tuple[int, ...] | Literal["all"] = Field("all", description="clients whose messages are kept in those rounds")
+    clients: tuple[int, ...] | Literal["all"] = Field(
+        "all", description="clients whose messages are kept in those rounds"
+    )
 
     def keeps(self, round: int, client: int) -> bool:
         return round in self.rounds and (self.clients == "all" or client in self.clients)
@@ -166,7 +185,10 @@ class Experiment(Strict):
     precision: Literal["float32", "tf32", "float64"] = "float32"
     evaluate: EvaluateConfig = EvaluateConfig()
     record: RecordConfig = RecordConfig()
-    preset: Literal["paper", "released"] = Field("paper", description="paper: as the text says; released: as its code does")
+    preset: Literal["paper", "released"] = Field(
+        "paper",
+        description="paper: as the text says; released: as its code does (clients sampled from the round alone)",
+    )
     absence: tuple[AbsenceConfig, ...] = ()
     checkpoint: CheckpointConfig = CheckpointConfig()
 

@@ -43,7 +43,11 @@ class Prepared:
 
 
 def prepare(
-    experiment: Experiment, *, data: Dataset | None = None, model: nn.Sequential | None = None, data_dir: Path | None = None
+    experiment: Experiment,
+    *,
+    data: Dataset | None = None,
+    model: nn.Sequential | None = None,
+    data_dir: Path | None = None,
 ) -> Prepared:
     """Everything a run needs. Cheap checks come before data are read."""
     method = experiment.create_method()
@@ -54,12 +58,22 @@ def prepare(
     net = _model(experiment, dataset, model, dtype)
     clients, classes = len(parts.rows), len(dataset.classes)
     _check_absences(experiment, clients)
-    task = Task(clients, classes, tuple(dataset.shape), experiment.rounds,
-                partial(_work, experiment), experiment.preset)
+    task = Task(
+        clients, classes, tuple(dataset.shape), experiment.rounds, partial(_work, experiment), experiment.preset
+    )
     method = method.build(net, task)
-    plan = Plan(experiment.seed, clients, experiment.participation, tuple(a.absence() for a in experiment.absence))
-    setting = Setting(method, net, task, plan, _source(experiment, dataset, parts, device, dtype),
-                      _splits(dataset, device), device, dtype)
+    absences = tuple(a.absence() for a in experiment.absence)
+    plan = Plan(experiment.seed, clients, experiment.participation, absences, experiment.preset == "released")
+    setting = Setting(
+        method,
+        net,
+        task,
+        plan,
+        _source(experiment, dataset, parts, device, dtype),
+        _splits(dataset, device),
+        device,
+        dtype,
+    )
     engine = _engine(experiment, setting)
     store = ClientStore(setting.newcomer, _home(setting, clients))
     rows = [len(r) for r in parts.rows]
@@ -107,8 +121,10 @@ def _check_absences(experiment: Experiment, clients: int) -> None:
     for absence in experiment.absence:
         unknown = [k for k in absence.clients if not 0 <= k < clients]
         if unknown or absence.rounds[0] >= absence.rounds[1]:
-            raise UserError(f"absence: expected clients 0..{clients - 1} and rounds [first, end), found clients "
-                            f"{list(absence.clients)} and rounds {list(absence.rounds)}")
+            raise UserError(
+                f"absence: expected clients 0..{clients - 1} and rounds [first, end), found clients "
+                f"{list(absence.clients)} and rounds {list(absence.rounds)}"
+            )
 
 
 def _source(experiment: Experiment, dataset: Dataset, parts: Parts, device: torch.device, dtype: torch.dtype) -> Source:
@@ -159,8 +175,10 @@ def _header(
         f"engine     {engine.name} on {engine.device}{workers}, {experiment.precision}",
     ]
     if model.buffers:
-        lines.append("batchnorm  average: running statistics are averaged like weights, counters are copied; a partial batch is "
-                     "filled with further rows of the same client (departure from the papers' code)")
+        lines.append(
+            "batchnorm  average: running statistics are averaged like weights, counters are copied; a partial batch is "
+            "filled with further rows of the same client (departure from the papers' code)"
+        )
     return lines
 
 

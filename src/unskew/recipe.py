@@ -33,7 +33,9 @@ def find(recipe: str) -> Path:
         if path.is_file():
             return path
     names = sorted(p.stem for p in shipped.glob("*.yaml"))
-    raise UserError(f"recipe: expected a YAML file or one of {', '.join(names)}, found {recipe!r}{nearest(recipe, names)}")
+    raise UserError(
+        f"recipe: expected a YAML file or one of {', '.join(names)}, found {recipe!r}{nearest(recipe, names)}"
+    )
 
 
 def validate(raw: dict[str, Any], where: str) -> Experiment:
@@ -101,8 +103,10 @@ def _set_part(spec: Any, path: str, value: Any) -> list[Any]:
     have = list(registry.resolve(spec))
     wanted = [name] if name in have else list(registry.resolve(name))
     if not dot or not set(wanted) <= set(have):
-        raise UserError(f"method.{path}: expected method.PART.FIELD with one of the parts {', '.join(have)}, found "
-                        f"{name!r}{nearest(name, have)}; to add a part write method=NAME+{name}")
+        raise UserError(
+            f"method.{path}: expected method.PART.FIELD with one of the parts {', '.join(have)}, found "
+            f"{name!r}{nearest(name, have)}; to add a part write method=NAME+{name}"
+        )
     return [*([spec] if isinstance(spec, str | dict) else spec), {name: {field: value}}]
 
 

@@ -96,8 +96,10 @@ def _may_start(folder: Folder, experiment: Experiment, resume: bool) -> dict[str
         before, after = _leaves(old.resolved()), _leaves(new.resolved())
         keys = [k for k in {**before, **after} if before.get(k) != after.get(k)]
         changes = "; ".join(f"{k} was {before.get(k)!r}, is now {after.get(k)!r}" for k in keys)
-        raise UserError(f"{folder.path}: expected the settings this run began with, found others: {changes}; "
-                        "resume with the same settings or choose another --out")
+        raise UserError(
+            f"{folder.path}: expected the settings this run began with, found others: {changes}; "
+            "resume with the same settings or choose another --out"
+        )
     return folder.manifest
 
 
@@ -139,7 +141,9 @@ class _Player:
         initial = self.folder.path / "checkpoint" / "initial.safetensors"
         if manifest is not None:
             federation.model.initial = {k: t for k, t in safetensors.torch.load_file(initial).items()}
-            snap = self.folder.load(manifest, self.store, lambda flat: {k: t.to(engine.device) for k, t in flat.items()})
+            snap = self.folder.load(
+                manifest, self.store, lambda flat: {k: t.to(engine.device) for k, t in flat.items()}
+            )
             self._last, self._saved_round = snap, snap.round
             return snap
         snap = self._last = federation.start()
@@ -168,7 +172,9 @@ class _Player:
         self.federation.phase("checkpoint", snap.round)
         return snap
 
-    def _complete(self, snap: Snapshot, report: Report, scores: dict[str, Score], times: list[tuple[str, float]]) -> None:
+    def _complete(
+        self, snap: Snapshot, report: Report, scores: dict[str, Score], times: list[tuple[str, float]]
+    ) -> None:
         """Rows, client state and snapshot of a round, together: an interruption sees all of them or none."""
         rows = [*self.rows.scores(snap.round, scores), *self.rows.terms(snap.round, report)]
         with _uninterrupted():
@@ -186,11 +192,19 @@ class _Player:
             self.store.commit()
             self.folder.tables["metrics"].add(self.rows.scores(snap.round, self._scores(closed), "end of run "))
         times = self.folder.tables["times"].frame()
-        summary = summarise(str(self.folder.path), self.experiment.label, self.folder.tables["metrics"].frame(),
-                            closed.ledger.bytes_up, closed.ledger.bytes_down, float(times["seconds"].sum()))
+        summary = summarise(
+            str(self.folder.path),
+            self.experiment.label,
+            self.folder.tables["metrics"].frame(),
+            closed.ledger.bytes_up,
+            closed.ledger.bytes_down,
+            float(times["seconds"].sum()),
+        )
         self.folder.finish({name: t.cpu() for name, t in closed.model.items()})
         self.folder.save(closed, self.store, finished=vars(summary))
-        return Run(self.folder.path, summary, self.folder.tables["metrics"].frame(), self.folder.tables["ledger"].frame())
+        return Run(
+            self.folder.path, summary, self.folder.tables["metrics"].frame(), self.folder.tables["ledger"].frame()
+        )
 
     def _save(self, snap: Snapshot) -> None:
         if snap.round != self._saved_round:
@@ -239,7 +253,9 @@ def _uninterrupted() -> Iterator[None]:
     """Hold Ctrl-C back for a moment; without a main thread there is none to hold back."""
     waiting: list[int] = []
     try:
-        before: Callable[..., Any] | int | None = signal.signal(signal.SIGINT, lambda number, frame: waiting.append(number))
+        before: Callable[..., Any] | int | None = signal.signal(
+            signal.SIGINT, lambda number, frame: waiting.append(number)
+        )
     except ValueError:
         yield
         return

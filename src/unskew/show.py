@@ -24,9 +24,17 @@ class Terminal:
         if first:
             self.console.print(f"resume     after round {first}")
         self._first, self._rounds, self._began, self._said = first, rounds, time.monotonic(), False
+        self._warm = self._began  # end of the first round, which pays for what happens once
         if self.console.is_terminal:
-            columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[accuracy]}"),
-                       TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+            columns = (
+                TextColumn("round"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TextColumn("{task.fields[accuracy]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+            )
             self._bar = Progress(*columns, console=self.console)
             self._task = self._bar.add_task("rounds", total=rounds, completed=first, accuracy="")
             self._bar.start()
@@ -43,12 +51,19 @@ class Terminal:
         if self._bar:
             self._bar.stop()
 
+    def _per_round(self, round: int) -> float:
+        rounds = round - self._first - 1
+        return (time.monotonic() - self._warm) / rounds if rounds > 0 else time.monotonic() - self._began
+
     def _left(self, round: int) -> str:
-        seconds = (time.monotonic() - self._began) / max(round - self._first, 1) * (self._rounds - round)
+        seconds = self._per_round(round) * (self._rounds - round)
         return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
     def _say_if_long(self, round: int) -> None:
-        whole = (time.monotonic() - self._began) / max(round - self._first, 1) * (self._rounds - self._first)
-        if not self._said and whole > LONG:
-            self.console.print(f"time       about {whole / 60:.0f} min in all; Ctrl-C is safe, --resume goes on")
-        self._said = True
+        """After the second round, because the first is no measure."""
+        if round == self._first + 1:
+            self._warm = time.monotonic()
+        elif not self._said:
+            self._said, whole = True, self._per_round(round) * (self._rounds - self._first)
+            if whole > LONG:
+                self.console.print(f"time       about {whole / 60:.0f} min in all; Ctrl-C is safe, --resume goes on")

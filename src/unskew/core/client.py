@@ -122,7 +122,14 @@ class Feed(Protocol):
 
 
 def step_loss(
-    method: Method, model: Model, leaves: State, buffers: State, received: Received, mine: Tree, facts: Facts, now: Moment
+    method: Method,
+    model: Model,
+    leaves: State,
+    buffers: State,
+    received: Received,
+    mine: Tree,
+    facts: Facts,
+    now: Moment,
 ) -> tuple[Tensor, tuple[State, dict[str, Tensor]]]:
     """Loss of one step, with the new buffers and every part's term: pure, so that it can be mapped over clients."""
     batch = prepare_batch(method, _batch(now.batch), received, train=True)
@@ -131,8 +138,12 @@ def step_loss(
     view = View(forward, received.model, {}, {}, {}, facts.counts, clock, {})
     total, terms = torch.zeros((), device=batch.x.device, dtype=batch.w.dtype), {}
     for part in method.parts:
-        streams = {name: Batch(x, y, torch.ones_like(batch.w)) for name, (x, y) in now.streams.get(part.name, {}).items()}
-        seen = view.of(received.parts.get(part.name, {}), mine.get(part.name, {}), now.draws.get(part.name, {}), streams)
+        streams = {
+            name: Batch(x, y, torch.ones_like(batch.w)) for name, (x, y) in now.streams.get(part.name, {}).items()
+        }
+        seen = view.of(
+            received.parts.get(part.name, {}), mine.get(part.name, {}), now.draws.get(part.name, {}), streams
+        )
         term = part.loss(seen)
         if term is not None:
             total, terms[part.name] = total + term, term.detach()
@@ -159,8 +170,17 @@ def finish(
     message: Message = {}
     kept: Tree = {}
     for part in method.parts:
-        end = End(received.model, final, mine.get(part.name, {}), received.parts.get(part.name, {}), facts,
-                  ending.steps, ending.effective_steps, lr, model.parameters)
+        end = End(
+            received.model,
+            final,
+            mine.get(part.name, {}),
+            received.parts.get(part.name, {}),
+            facts,
+            ending.steps,
+            ending.effective_steps,
+            lr,
+            model.parameters,
+        )
         sent, state = part.up(end)
         if sent:
             message[part.name] = sent

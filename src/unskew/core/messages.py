@@ -22,8 +22,10 @@ def check_declared(part: str, declared: dict[str, Artefact], sent: dict[str, Val
     """Nothing leaves undeclared: refuse by name."""
     for name in sent:
         if name not in declared:
-            raise UserError(f"part {part}: {hook}() returned {name!r}, which the part does not declare; expected "
-                            f"{', '.join(declared) or 'nothing'}; declare it as an Artefact with its kind")
+            raise UserError(
+                f"part {part}: {hook}() returned {name!r}, which the part does not declare; expected "
+                f"{', '.join(declared) or 'nothing'}; declare it as an Artefact with its kind"
+            )
 
 
 def pack(value: Any) -> Any:
@@ -92,7 +94,10 @@ class Messages:
 
 def _finish(total: State, first: Value, factor: float) -> Any:
     like = as_state(first)
-    done = {key: (t * factor).to(like[key].dtype) if like[key].is_floating_point() else like[key] for key, t in total.items()}
+    done = {
+        key: (t * factor).to(like[key].dtype) if like[key].is_floating_point() else like[key]
+        for key, t in total.items()
+    }
     return done if isinstance(first, dict) else done[""]
 
 

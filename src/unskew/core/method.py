@@ -44,8 +44,10 @@ class Method:
             names = [part.name for part in self.parts if getattr(part, role)]
             if len(names) != 1:
                 wanted = "one loss that trains the model" if role == "objective" else "one part that merges the model"
-                raise UserError(f"method: expected {wanted}, found {', '.join(names) or 'none'}; start from fedavg, "
-                                f"as in fedavg+{self.parts[-1].name if self.parts else 'prox'}")
+                raise UserError(
+                    f"method: expected {wanted}, found {', '.join(names) or 'none'}; start from fedavg, "
+                    f"as in fedavg+{self.parts[-1].name if self.parts else 'prox'}"
+                )
 
     @property
     def name(self) -> str:

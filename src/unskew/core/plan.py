@@ -41,6 +41,7 @@ class Plan:
     clients: int
     participation: float
     absences: tuple[Absence, ...] = ()
+    released: bool = False  # sample clients as the code of FLea and FedLMD does: from the number of the round alone
 
     def generator(self, *key: int | str) -> torch.Generator:
         """A fresh generator for a key such as (round, client, "order")."""
@@ -53,8 +54,13 @@ class Plan:
     def participants(self, round: int) -> list[int]:
         """max(int(fraction * clients), 1) clients, drawn among those present; fewer only if fewer are present."""
         away = set(self.absent(round))
-        rng = np.random.Generator(np.random.Philox(key_of(self.seed, round, "participants")))
-        order = rng.permutation(self.clients)  # the same order whoever is absent
+        if self.released:
+            order = np.random.RandomState(round - 1).permutation(self.clients)  # what their choice() takes the head of
+        else:
+            order = np.random.Generator(np.random.Philox(key_of(self.seed, round, "participants"))).permutation(
+                self.clients
+            )
+        # One order for all, whoever is absent.
         present = [int(k) for k in order if int(k) not in away]
         return sorted(present[: max(int(self.participation * self.clients), 1)])
 
@@ -76,13 +82,19 @@ class Plan:
         if stream.order == "uniform":
             return torch.randint(rows, (steps, batch), generator=generator)
         passes = [torch.randperm(rows, generator=generator) for _ in range(-(-steps * batch // rows))]
-        return torch.cat(passes)[: steps * batch].view(steps, batch) if passes else torch.zeros(0, batch, dtype=torch.int64)
+        return (
+            torch.cat(passes)[: steps * batch].view(steps, batch)
+            if passes
+            else torch.zeros(0, batch, dtype=torch.int64)
+        )
 
     def step_seeds(self, round: int, client: int, steps: int) -> Tensor:
         """[steps] seeds of the dropout masks."""
         return torch.randint(2**31, (steps,), generator=self.generator(round, client, "dropout"))
 
-    def part_draws(self, part: object, name: str, when: str, round: int, client: int, sizes: Sizes) -> dict[str, Tensor]:
+    def part_draws(
+        self, part: object, name: str, when: str, round: int, client: int, sizes: Sizes
+    ) -> dict[str, Tensor]:
         """A part's own random tensors; those of "init" do not depend on the round."""
         key: Sequence[int | str] = (client, name, when) if when == "init" else (round, client, name, when)
         return part.draws(when, sizes, self.generator(*key))  # type: ignore[attr-defined]

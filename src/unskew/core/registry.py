@@ -100,7 +100,9 @@ def _entries(spec: Spec) -> list[Any]:
         elif isinstance(item, dict):
             out += [{name: settings} for name, settings in item.items()]
         else:
-            raise UserError(f"method: expected a name, a+b, or a list of names and {{name: {{field: value}}}}, found {item!r}")
+            raise UserError(
+                f"method: expected a name, a+b, or a list of names and {{name: {{field: value}}}}, found {item!r}"
+            )
     if not out:
         raise UserError("method: expected at least one name, found an empty list; try method=fedavg")
     return out

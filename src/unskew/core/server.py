@@ -111,7 +111,9 @@ class Federation:
                 declared |= {f"{part.name}/{name}": part.broadcasts[name] for name in sent}
         return Received(snap.model, parts), declared
 
-    def play(self, before: Snapshot, keep: Callable[[int, int], bool] = lambda round, client: False) -> tuple[Snapshot, Report]:
+    def play(
+        self, before: Snapshot, keep: Callable[[int, int], bool] = lambda round, client: False
+    ) -> tuple[Snapshot, Report]:
         """One round. `before` is left untouched, so that an interrupted round can be played again."""
         round = before.round + 1
         method, _ = self.method.now(round, self.task)
@@ -153,7 +155,9 @@ class Federation:
     def _apply(self, snap: Snapshot, part: Part, after: Server, may_edit: bool) -> Snapshot:
         """Keep what a hook changed; only the owner, or a part that declares it, may change the model."""
         if after.model is not snap.model and not may_edit:
-            raise UserError(f"part {part.name} changed the model without owning it; set edits_model = True if that is meant")
+            raise UserError(
+                f"part {part.name} changed the model without owning it; set edits_model = True if that is meant"
+            )
         parts = snap.parts | ({part.name: after.mine} if after.mine else {})
         return replace(snap, model=after.model, parts=parts)
 
@@ -191,7 +195,9 @@ class Federation:
 
     def _stand_in(self, snap: Snapshot, absent: list[int], inbox: Inbox) -> None:
         """What trains for absent clients, by the server's own engine and outside the ledger: nothing travels."""
-        found = [(k, s) for part in self.method.parts for k, s in part.stand_ins(self._server(snap, part), absent).items()]
+        found = [
+            (k, s) for part in self.method.parts for k, s in part.stand_ins(self._server(snap, part), absent).items()
+        ]
         if not found:
             return
         received, _ = self.received(snap)
@@ -209,7 +215,11 @@ class Federation:
     def _exchange(self, snap: Snapshot, when: str, participants: list[int]) -> Snapshot:
         for part in self.method.parts:
             due = part.exchange
-            if due is None or due.when != when or (when not in ("before training", "at the end") and snap.round % due.every):
+            if (
+                due is None
+                or due.when != when
+                or (when not in ("before training", "at the end") and snap.round % due.every)
+            ):
                 continue
             snap = self._share(snap, part, due, self._who(snap, due, participants))
         return snap
@@ -217,7 +227,11 @@ class Federation:
     def _who(self, snap: Snapshot, due: Exchange, participants: list[int]) -> list[int]:
         away = set(self.plan.absent(max(snap.round, 1)))
         present = [k for k in range(self.task.clients) if k not in away]
-        chosen = {"participants": participants, "all": present, "newcomers": [k for k in participants if k not in snap.seen]}
+        chosen = {
+            "participants": participants,
+            "all": present,
+            "newcomers": [k for k in participants if k not in snap.seen],
+        }
         return [k for k in chosen[due.who] if self.rows[k]]
 
     def _share(self, snap: Snapshot, part: Part, due: Exchange, clients: list[int]) -> Snapshot:

@@ -39,7 +39,9 @@ class Work:
         """A fresh optimiser. Only element-wise ones: on stacked leaves they equal one optimiser per client."""
         leaves = list(leaves)
         if self.optimiser == "sgd":
-            return torch.optim.SGD(leaves, self.lr, self.momentum, weight_decay=self.weight_decay, nesterov=self.nesterov)
+            return torch.optim.SGD(
+                leaves, self.lr, self.momentum, weight_decay=self.weight_decay, nesterov=self.nesterov
+            )
         kind = torch.optim.Adam if self.optimiser == "adam" else torch.optim.AdamW
         return kind(leaves, self.lr, self.betas, weight_decay=self.weight_decay)
 

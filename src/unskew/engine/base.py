@@ -63,7 +63,9 @@ class Engine(Protocol):
     name: str
     device: torch.device
 
-    def train(self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]) -> Iterator[Outcome]: ...
+    def train(
+        self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
+    ) -> Iterator[Outcome]: ...
 
     def stand_in(
         self, round: int, received: Received, rows: dict[int, StandIn], mine: Callable[[int], Tree]

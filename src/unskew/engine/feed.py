@@ -28,7 +28,9 @@ class Cohort:
     ) -> None:
         self.setting, self.source, self.clients = setting, source, clients
         method, self.work = setting.in_force(round)
-        plans = [_ClientPlan(setting, source, method, self.work, round, received, k, tree) for k, tree in zip(clients, mine)]
+        plans = [
+            _ClientPlan(setting, source, method, self.work, round, received, k, tree) for k, tree in zip(clients, mine)
+        ]
         self.steps = [plan.steps for plan in plans]
         longest, device = max(self.steps, default=0), setting.device
         self._pools = _pools(plans)
@@ -76,7 +78,15 @@ class _ClientPlan:
     """One client's choices for a round, before stacking."""
 
     def __init__(
-        self, setting: Setting, source: Source, method: Method, work: Work, round: int, received: Received, client: int, mine: Tree
+        self,
+        setting: Setting,
+        source: Source,
+        method: Method,
+        work: Work,
+        round: int,
+        received: Received,
+        client: int,
+        mine: Tree,
     ) -> None:
         plan, rows = setting.plan, len(source.index[client])
         self.streams = _streams(method, received, mine)

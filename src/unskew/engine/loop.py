@@ -41,7 +41,9 @@ class LoopEngine:
         if self._pool:
             self._pool.close()
 
-    def train(self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]) -> Iterator[Outcome]:
+    def train(
+        self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
+    ) -> Iterator[Outcome]:
         """Every client's outcome, in the order given."""
         requests = [({"do": "train", "round": round, "client": k}, flatten(mine(k))) for k in clients]
         return self._outcomes(received, requests)
@@ -96,7 +98,9 @@ class LoopEngine:
             self._received = Received(tree["model"], tree.get("parts", {}))
             return {}, {}
         if header["do"] == "score":
-            score = self.setting.score(header["round"], self._received, header["split"], header["first"], header["last"])
+            score = self.setting.score(
+                header["round"], self._received, header["split"], header["first"], header["last"]
+            )
             return {}, {"confusion": score.confusion, "loss": torch.tensor(score.loss, dtype=torch.float64)}
         client, mine = header["client"], to_device(unflatten(body, 2), self.device)
         if header["do"] == "train":
@@ -129,5 +133,3 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-

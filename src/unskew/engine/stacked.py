@@ -43,7 +43,9 @@ class StackedEngine:
     def close(self) -> None:
         pass
 
-    def train(self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]) -> Iterator[Outcome]:
+    def train(
+        self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
+    ) -> Iterator[Outcome]:
         """Every client's outcome, in the order given."""
         return self._train(self.setting.source, round, received, clients, mine)
 
@@ -134,14 +136,14 @@ class StackedEngine:
         kept = stack(mine)
         final, terms = self._steps(method, work, received, kept, feed)
         like = feed.facts.counts
-        ending = Ending(like.new_tensor([float(s) for s in feed.steps]),
-                        like.new_tensor([work.effective_steps(s) for s in feed.steps]))
+        ending = Ending(
+            like.new_tensor([float(s) for s in feed.steps]),
+            like.new_tensor([work.effective_steps(s) for s in feed.steps]),
+        )
         close = vmap(lambda f, k, a, e: finish(method, setting.model, received, f, k, a, e, like.new_tensor(work.lr)))
         message, kept = close(final, kept, feed.facts, ending)
         means = {name: total / ending.steps for name, total in terms.items()}
-        return [
-            Outcome(k, pack(_row(message, i)), _row(kept, i), _row(means, i)) for i, k in enumerate(clients)
-        ]
+        return [Outcome(k, pack(_row(message, i)), _row(kept, i), _row(means, i)) for i, k in enumerate(clients)]
 
     def _steps(self, method: Method, work: Work, received: Received, mine: Tree, feed: Cohort) -> tuple[State, State]:
         """All steps of a cohort: final states [m, ...] and summed loss terms [m], each taken when its client ended."""
@@ -189,8 +191,9 @@ def _narrow(
     fresh = work.make(kept.values())
     for old, new in zip(leaves.values(), kept.values()):
         slots = optimiser.state.get(old, {})
-        fresh.state[new] = {name: s[:width].clone() if s.shape == old.shape else s for name, s in slots.items()
-                            if isinstance(s, Tensor)}
+        fresh.state[new] = {
+            name: s[:width].clone() if s.shape == old.shape else s for name, s in slots.items() if isinstance(s, Tensor)
+        }
     return kept, fresh
 
 

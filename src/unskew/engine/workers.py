@@ -102,7 +102,9 @@ def _receive(end: Connection) -> tuple[dict[str, Any], State]:
 
 
 def _gone() -> UserError:
-    return UserError("a worker process ended unexpectedly, most likely for want of memory; try engine.workers=1 with --resume")
+    return UserError(
+        "a worker process ended unexpectedly, most likely for want of memory; try engine.workers=1 with --resume"
+    )
 
 
 def _serve(i: int, pairs: list[tuple[Connection, Connection]], handle: Handle) -> None:

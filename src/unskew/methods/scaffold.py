@@ -33,8 +33,10 @@ class Scaffold(Part):
 
     def build(self, method: Method, model: Model, task: Task) -> "Scaffold":
         if task.work.optimiser != "sgd":
-            raise UserError(f"scaffold: expected local.optimiser: sgd, found {task.work.optimiser}; the variate divides the "
-                            "update by the learning rate, which holds for SGD only")
+            raise UserError(
+                f"scaffold: expected local.optimiser: sgd, found {task.work.optimiser}; the variate divides the "
+                "update by the learning rate, which holds for SGD only"
+            )
         return self
 
     def client_init(self, model: Model, client: Newcomer) -> State:

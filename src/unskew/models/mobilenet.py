@@ -20,8 +20,10 @@ class InvertedResidual(nn.Module):
         super().__init__()
         hidden = expansion * inputs
         self.body = nn.Sequential(
-            _unit(inputs, hidden), nn.ReLU(),
-            _unit(hidden, hidden, 3, stride, hidden), nn.ReLU(),
+            _unit(inputs, hidden),
+            nn.ReLU(),
+            _unit(hidden, hidden, 3, stride, hidden),
+            nn.ReLU(),
             _unit(hidden, outputs),
         )
         self.shortcut: nn.Module | None = None

@@ -86,11 +86,19 @@ def _role(key: str, blocks: nn.Sequential) -> Role:
 def _check(blocks: nn.Sequential, name: str) -> None:
     """Refuse what cannot be a pure function of state and batch, and say what to use instead."""
     if not isinstance(blocks, nn.Sequential) or len(blocks) < 2:
-        raise UserError(f"model {name}: expected an nn.Sequential of at least 2 blocks (the last is the classifier), found "
-                        f"{type(blocks).__name__}; wrap the parts of your network as nn.Sequential(body, head)")
+        raise UserError(
+            f"model {name}: expected an nn.Sequential of at least 2 blocks (the last is the classifier), found "
+            f"{type(blocks).__name__}; wrap the parts of your network as nn.Sequential(body, head)"
+        )
     for key, module in blocks.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None and module.track_running_stats:
-            raise UserError(f"model {name}: {key} is a BatchNorm with momentum=None, whose average depends on a counter "
-                            "read during training; give it a momentum such as 0.1")
+        if (
+            isinstance(module, nn.modules.batchnorm._BatchNorm)
+            and module.momentum is None
+            and module.track_running_stats
+        ):
+            raise UserError(
+                f"model {name}: {key} is a BatchNorm with momentum=None, whose average depends on a counter "
+                "read during training; give it a momentum such as 0.1"
+            )
         if isinstance(module, nn.RNNBase) and module.dropout > 0:
             raise UserError(f"model {name}: {key} draws dropout masks that no plan can repeat; set its dropout to 0")

@@ -40,7 +40,9 @@ class Folder:
             self._lock = (path / ".lock").open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UserError(f"{path}: another process is writing this run; wait for it or choose another --out") from error
+            raise UserError(
+                f"{path}: another process is writing this run; wait for it or choose another --out"
+            ) from error
         except OSError as error:
             raise UserError(f"{path}: cannot be written ({error.strerror}); choose another --out") from error
         self._client_files: dict[str, dict[str, str]] = {}
@@ -64,7 +66,9 @@ class Folder:
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise self._broken(path, "is not readable") from error
         if found.get("format") != FORMAT:
-            raise UserError(f"{path}: expected format {FORMAT}, found {found.get('format')}; use the version that wrote it")
+            raise UserError(
+                f"{path}: expected format {FORMAT}, found {found.get('format')}; use the version that wrote it"
+            )
         return found
 
     def write_config(self, resolved: dict[str, Any], environment: dict[str, Any]) -> None:
@@ -95,9 +99,21 @@ class Folder:
         for k in sorted(store.changed):
             name = f"checkpoint/clients/{k}-{snap.round:06d}.safetensors"
             self._client_files[str(k)] = {"file": name, "hash": self.write(name, to_bytes(flatten(store.entries[k])))}
-        ledger = {"bytes_up": snap.ledger.bytes_up, "bytes_down": snap.ledger.bytes_down, "holders": snap.ledger.holders}
-        manifest = {"format": FORMAT, "round": snap.round, "folder": here, "files": hashes, "clients": self._client_files,
-                    "seen": sorted(snap.seen), "ledger": ledger, "finished": finished}
+        ledger = {
+            "bytes_up": snap.ledger.bytes_up,
+            "bytes_down": snap.ledger.bytes_down,
+            "holders": snap.ledger.holders,
+        }
+        manifest = {
+            "format": FORMAT,
+            "round": snap.round,
+            "folder": here,
+            "files": hashes,
+            "clients": self._client_files,
+            "seen": sorted(snap.seen),
+            "ledger": ledger,
+            "finished": finished,
+        }
         self.write("checkpoint/manifest.json", json.dumps(manifest).encode())
         store.changed.clear()
         self._sweep(here)
@@ -113,7 +129,9 @@ class Folder:
         self._client_files = dict(manifest["clients"])
         for k, entry in self._client_files.items():
             self._check(entry["file"], entry["hash"])
-            store.entries[int(k)] = unflatten(safetensors.torch.load_file(self.path / entry["file"], str(store.home)), 2)
+            store.entries[int(k)] = unflatten(
+                safetensors.torch.load_file(self.path / entry["file"], str(store.home)), 2
+            )
         page = manifest["ledger"]
         ledger = Ledger([], page["bytes_up"], page["bytes_down"], page["holders"])
         return Snapshot(manifest["round"], tree["model"], tree.get("parts", {}), frozenset(manifest["seen"]), ledger)

@@ -13,6 +13,7 @@ import typer
 
 from unskew.errors import UserError
 
+INTERRUPTED = 130
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
@@ -63,13 +64,16 @@ def main() -> None:
     """Run the command line: a user's mistake is one message and exit code 2, Ctrl-C is 130 and loses nothing."""
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)
+        if code == INTERRUPTED:  # typer may turn Ctrl-C into a return value
+            raise KeyboardInterrupt
+        sys.exit(code if isinstance(code, int) else 0)
     except UserError as error:
         typer.echo(f"unskew: {error}", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("unskew: stopped; the same command with --resume goes on after the last complete round", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except Exception as error:
         # Usage errors carry their own message and exit code; anything else is ours and keeps its traceback.
         if not hasattr(error, "show"):

@@ -17,10 +17,13 @@ from unskew.data.augment import Augment
 from unskew.data.partition import Partition
 
 
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
 class Strict(BaseModel):
     """Frozen, and closed to unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Named(Strict):
@@ -99,7 +102,7 @@ class LocalConfig(Strict):
     momentum: float = Field(0.9, ge=0, lt=1, description="of SGD")
     nesterov: bool = False
     weight_decay: float = Field(1e-5, ge=0)
-    betas: tuple[float, float] = Field((0.9, 0.999), description="of Adam and AdamW")
+    betas: tuple[Share, Share] = Field((0.9, 0.999), description="of Adam and AdamW")
     scope: Literal["round", "step"] = Field(
         "round", description="when the optimiser forgets; step: FLea's released code"
     )
@@ -160,6 +163,13 @@ class AbsenceConfig(Strict):
     clients: tuple[int, ...] = Field(description="who cannot be reached")
     rounds: tuple[int, int] = Field(description="from the first of these rounds until before the second")
 
+    @field_validator("rounds")
+    @classmethod
+    def _rising(cls, value: tuple[int, int]) -> tuple[int, int]:
+        if not 1 <= value[0] < value[1]:
+            raise ValueError("expected [first, end) with 1 <= first < end")
+        return value
+
     def absence(self) -> Absence:
         return Absence(self.clients, *self.rounds)
 
@@ -173,7 +183,7 @@ class Experiment(Strict):
 
     method: list[str | dict[str, dict[str, Any]]] = Field(["fedavg"], description="name, a+b, or a list with settings")
     rounds: int = Field(20, ge=1)
-    seed: int = Field(0, ge=0, lt=2**63)
+    seed: int = Field(0, ge=0, lt=2**32)
     participation: float = Field(1.0, gt=0, le=1, description="share of the clients in a round")
     weights: Literal["samples", "uniform"] = Field("samples", description="how clients count in the mean")
     data: DataConfig = DataConfig()
@@ -200,7 +210,22 @@ class Experiment(Strict):
     @field_validator("partition", mode="before")
     @classmethod
     def _partition(cls, value: Any) -> Any:
-        return {"name": value, "clients": 10} if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        return {"name": value} if value == "group" else {"name": value, "clients": 10}
+
+    @model_validator(mode="after")
+    def _known_clients(self) -> Experiment:
+        """Ids beyond the number of clients, where the partition gives it."""
+        clients = self.partition.clients
+        named = {"absence": [k for a in self.absence for k in a.clients]}
+        named["record"] = list(self.record.clients) if self.record.clients != "all" else []
+        for key, ids in named.items():
+            unknown = [k for k in ids if k < 0 or (clients is not None and k >= clients)]
+            if unknown:
+                last = "the last client" if clients is None else clients - 1
+                raise ValueError(f"{key}.clients: expected numbers in 0..{last}, found {unknown}")
+        return self
 
     def create_method(self) -> Method:
         """The parts, validated."""
@@ -215,12 +240,17 @@ class Experiment(Strict):
         """Every key with its value, as plain data for YAML."""
         return self.model_dump(mode="json")
 
-    def identity(self) -> str:
-        """Eight characters that change with anything that may change a result."""
+    def counting(self) -> dict[str, Any]:
+        """The keys that may change a result."""
         plain = self.resolved()
         for key in ("checkpoint", "record"):
             del plain[key]
         del plain["engine"]["workers"]
+        return plain
+
+    def identity(self) -> str:
+        """Eight characters that change with anything that may change a result."""
+        plain = self.counting()
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -228,4 +258,5 @@ def written_out(spec: Any) -> list[Any]:
     """A method specification as names followed by every setting of every part; reading it again changes nothing."""
     parts = registry.create(registry.resolve(spec)).parts
     settings = [{part.name: fields} for part in parts if (fields := hyper_parameters(part))]
-    return [*registry.typed_names(spec), *settings]
+    name = registry.label(spec)
+    return [*([name] if name in registry.METHODS else registry.typed_names(spec)), *settings]

@@ -15,7 +15,7 @@ from unskew import data as datasets
 from unskew import models
 from unskew.core.method import Task
 from unskew.core.plan import Plan, key_of
-from unskew.core.server import Federation
+from unskew.core.federation import Federation
 from unskew.core.state import size_in_bytes
 from unskew.core.store import ClientStore
 from unskew.data import Dataset, skew
@@ -50,18 +50,18 @@ def prepare(
     data_dir: Path | None = None,
 ) -> Prepared:
     """Everything a run needs. Cheap checks come before data are read."""
-    method = experiment.create_method()
+    method = experiment.create_method().build(experiment.local.work(1, experiment.rounds))
     device = pick_device(experiment.device)
+    if model is None:
+        models.check_name(experiment.model.name)
     dtype = torch.float64 if experiment.precision == "float64" else torch.float32
     dataset = _dataset(experiment, data, data_dir)
     parts = _parts(experiment, dataset, data_dir)
     net = _model(experiment, dataset, model, dtype)
     clients, classes = len(parts.rows), len(dataset.classes)
-    _check_absences(experiment, clients)
     task = Task(
         clients, classes, tuple(dataset.shape), experiment.rounds, partial(_work, experiment), experiment.preset
     )
-    method = method.build(net, task)
     absences = tuple(a.absence() for a in experiment.absence)
     plan = Plan(experiment.seed, clients, experiment.participation, absences, experiment.preset == "released")
     setting = Setting(
@@ -88,7 +88,12 @@ def _work(experiment: Experiment, round: int):  # type: ignore[no-untyped-def]
 
 def _dataset(experiment: Experiment, given: Dataset | None, root: Path | None) -> Dataset:
     config = experiment.data
-    dataset = given or datasets.load(config.name, root, test=config.test, seed=experiment.seed, verify=config.verify)
+    try:
+        dataset = given or datasets.load(
+            config.name, root, test=config.test, seed=experiment.seed, verify=config.verify
+        )
+    except UserError as error:
+        raise UserError(f"data.name: {error}") from error
     if config.validation:
         dataset = dataset.hold_out(config.validation, experiment.seed)
     if any((config.augment.crop, config.augment.flip, config.augment.cutout)) and len(dataset.shape) != 3:
@@ -115,16 +120,6 @@ def _model(experiment: Experiment, dataset: Dataset, given: nn.Sequential | None
     if out.shape != (min(2, len(dataset.train)), classes):
         raise UserError(f"model {net.name}: expected {classes} outputs a row, found {tuple(out.shape[1:])}")
     return net
-
-
-def _check_absences(experiment: Experiment, clients: int) -> None:
-    for absence in experiment.absence:
-        unknown = [k for k in absence.clients if not 0 <= k < clients]
-        if unknown or absence.rounds[0] >= absence.rounds[1]:
-            raise UserError(
-                f"absence: expected clients 0..{clients - 1} and rounds [first, end), found clients "
-                f"{list(absence.clients)} and rounds {list(absence.rounds)}"
-            )
 
 
 def _source(experiment: Experiment, dataset: Dataset, parts: Parts, device: torch.device, dtype: torch.dtype) -> Source:

@@ -15,12 +15,15 @@ from unskew.experiment import Experiment
 
 SECTIONS = ("data", "model", "partition", "engine")  # may be written as a name alone
 CARRIED = {"partition": ("clients", "seed")}  # what every kind of a section has
+# Sections with several kinds: a single key of them can be overridden where a recipe says nothing about the kind.
+DEFAULTS = {"partition": {"name": "iid", "clients": 10}, "local": {"schedule": {"name": "exponential"}}}
 
 
 def load(recipe: str, overrides: list[str] | None = None) -> tuple[str, Experiment]:
     """A recipe's short name and its experiment. `recipe` is a path or the name of one that comes with the package."""
     path = find(recipe)
     raw = _read(path, ())
+    raw = merge(DEFAULTS, raw)
     for override in overrides or []:
         raw = _override(raw, override)
     return path.stem, validate(raw, str(recipe))
@@ -47,6 +50,7 @@ def validate(raw: dict[str, Any], where: str) -> Experiment:
 
 
 def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
+    path = path.resolve()
     if path in below:
         raise UserError(f"{path}: extends itself through {' -> '.join(p.name for p in (*below, path))}")
     try:
@@ -59,10 +63,18 @@ def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
     if parent is None:
         return _sections(raw)
     beside = path.parent / str(parent)
-    return merge(_read(beside if beside.is_file() else find(str(parent)), (*below, path)), _sections(raw))
+    try:
+        base = beside if beside.is_file() else find(str(parent))
+    except UserError as error:
+        raise UserError(f"{path}: extends: {error}") from error
+    return merge(_read(base, (*below, path)), _sections(raw))
 
 
 def _sections(raw: dict[str, Any]) -> dict[str, Any]:
+    """Names alone as sections."""
+    local = raw.get("local")
+    if isinstance(local, dict) and isinstance(local.get("schedule"), str):
+        raw = raw | {"local": local | {"schedule": {"name": local["schedule"]}}}
     return {key: {"name": v} if key in SECTIONS and isinstance(v, str) else v for key, v in raw.items()}
 
 
@@ -73,7 +85,8 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         old = out.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
             same = value.get("name", old.get("name")) == old.get("name")
-            value = merge(old if same else {k: old[k] for k in CARRIED.get(key, ()) if k in old}, value)
+            carried = () if value.get("name") == "group" else CARRIED.get(key, ())  # groups bring their own clients
+            value = merge(old if same else {k: old[k] for k in carried if k in old}, value)
         out[key] = value
     return out
 
@@ -93,8 +106,8 @@ def _override(raw: dict[str, Any], text: str) -> dict[str, Any]:
     for word in reversed(key.split(".")):
         nested = {word: nested}
     nested = _sections(nested)
-    # `data=mnist` replaces the section; `data.validation=0.1` changes one key of it.
-    return merge(raw, nested) if rest else raw | nested
+    # `data=mnist` names another section, `data.validation=0.1` changes one key, `partition={...}` replaces all of it.
+    return merge(raw, nested) if rest or isinstance(parsed, str) else raw | nested
 
 
 def _set_part(spec: Any, path: str, value: Any) -> list[Any]:
@@ -119,6 +132,8 @@ def _explain(error: Any) -> str:
     if error["type"] == "missing":
         return f"{'.'.join(_plain(path))}: a value is needed and none was given"
     message = error["msg"].removeprefix("Value error, ")
+    if not path:  # a rule about several keys, which the message names
+        return message
     return f"{'.'.join(_plain(path)) or 'recipe'}: {message[:1].lower()}{message[1:]}, found {error['input']!r}"
 
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
-import safetensors.torch
 import torch
 from torch import nn
 
-from unskew.core.messages import artefacts
-from unskew.core.server import Phase, Report, Snapshot
-from unskew.core.state import State, flatten
+from unskew.core.federation import Phase
+from unskew.core.server import Report, Snapshot
+from unskew.core.state import flatten
 from unskew.data import Dataset
 from unskew.engine.base import Score
 from unskew.engine.workers import to_bytes
@@ -25,9 +24,10 @@ from unskew.environment import describe
 from unskew.errors import UserError
 from unskew.experiment import Experiment
 from unskew.prepare import Prepared, prepare
+from unskew.recipe import validate
 from unskew.results.folder import Folder
 from unskew.results.rows import RowMaker, accuracy
-from unskew.results.tables import Summary, summarise
+from unskew.results.tables import Summary, best_of, summarise
 
 
 class Show(Protocol):
@@ -80,7 +80,11 @@ def run(
         manifest = _may_start(folder, experiment, resume)
         if manifest and manifest["finished"]:
             return finished_run(path, manifest)
-        ready = prepare(experiment, data=data, model=model, data_dir=Path(data_dir) if data_dir else None)
+        try:
+            ready = prepare(experiment, data=data, model=model, data_dir=Path(data_dir) if data_dir else None)
+        except UserError:
+            folder.discard_if_empty()
+            raise
         with contextlib.closing(ready.federation.engine), _precision(experiment.precision):
             return _Player(ready, folder, identity, show or Silent(), phase).play(manifest)
 
@@ -91,9 +95,9 @@ def _may_start(folder: Folder, experiment: Experiment, resume: bool) -> dict[str
         return None
     if not resume:
         raise UserError(f"{folder.path} holds a run already; add --resume to go on with it, or choose another --out")
-    old, new = Experiment(**folder.read_config()), experiment
-    if old.identity() != new.identity():
-        before, after = _leaves(old.resolved()), _leaves(new.resolved())
+    old = validate(folder.read_config(), f"{folder.path}/config.yaml")
+    if old.identity() != experiment.identity():
+        before, after = _leaves(old.counting()), _leaves(experiment.counting())
         keys = [k for k in {**before, **after} if before.get(k) != after.get(k)]
         changes = "; ".join(f"{k} was {before.get(k)!r}, is now {after.get(k)!r}" for k in keys)
         raise UserError(
@@ -115,9 +119,11 @@ class _Player:
     def __init__(self, ready: Prepared, folder: Folder, identity: str, show: Show, phase: Phase | None) -> None:
         self.ready, self.folder, self.show = ready, folder, show
         self.rows = RowMaker(identity, ready.experiment.label, ready.experiment.seed)
-        self.federation = replace(ready.federation, phase=phase or (lambda name, round: None))
+        keeps = ready.experiment.record.keeps
+        self.federation = replace(ready.federation, keeps=keeps, phase=phase or (lambda name, round: None))
         self.experiment, self.store = ready.experiment, ready.federation.store
         self._saved_at, self._saved_round, self._best = time.monotonic(), -1, 0.0
+        self._last: Snapshot | None = None  # the last complete round, with rows and client state to match
 
     def play(self, manifest: dict[str, Any] | None) -> Run:
         """All rounds from the checkpoint on. An interruption saves the last complete round before it goes up."""
@@ -129,7 +135,7 @@ class _Player:
             return self._finish(snap)
         except BaseException:
             self.store.rollback()
-            if self.folder.has_run:
+            if self.folder.has_run and self._last is not None:
                 self._save(self._last)
             raise
         finally:
@@ -138,16 +144,14 @@ class _Player:
     def _open(self, manifest: dict[str, Any] | None) -> Snapshot:
         """The state to start from: a checkpoint, or the beginning with the untrained model evaluated."""
         federation, engine = self.federation, self.federation.engine
-        initial = self.folder.path / "checkpoint" / "initial.safetensors"
         if manifest is not None:
-            federation.model.initial = {k: t for k, t in safetensors.torch.load_file(initial).items()}
-            snap = self.folder.load(
-                manifest, self.store, lambda flat: {k: t.to(engine.device) for k, t in flat.items()}
-            )
+            snap = self.folder.load(manifest, self.store, engine.device)
+            federation.model.initial = self.folder.read_initial()
             self._last, self._saved_round = snap, snap.round
+            self._best = best_of(self.folder.tables["metrics"].frame())
             return snap
         snap = self._last = federation.start()
-        self.folder.write("checkpoint/initial.safetensors", to_bytes(federation.model.initial))
+        self.folder.write_initial(federation.model.initial)
         self._write_counts()
         self.folder.tables["metrics"].add(self.rows.scores(0, self._scores(snap)))
         environment = describe(engine.device, engine.name, getattr(engine, "workers", 1))
@@ -157,7 +161,7 @@ class _Player:
     def _round(self, before: Snapshot) -> Snapshot:
         """One round with its rows; complete, it becomes what an interruption would save."""
         began = time.monotonic()
-        snap, report = self.federation.play(before, self.experiment.record.keeps)
+        snap, report = self.federation.play(before)
         trained = time.monotonic()
         due = snap.round % self.experiment.evaluate.every == 0 or snap.round == self.experiment.rounds
         scores = self._scores(snap) if due else {}
@@ -185,12 +189,16 @@ class _Player:
             self._last = snap
 
     def _finish(self, snap: Snapshot) -> Run:
-        federation = self.federation
-        closed = federation.close(snap)
+        """Exchanges at the end, and the files that people read. What happens here is saved whole or played again."""
+        self._save(snap)
+        closed, report = self.federation.close(snap)
+        rows = list(self.rows.terms(snap.round, report))
         if closed.ledger.entries:  # an exchange at the end may have changed the model
-            self.folder.tables["ledger"].add(closed.ledger.entries)
-            self.store.commit()
-            self.folder.tables["metrics"].add(self.rows.scores(snap.round, self._scores(closed), "end of run "))
+            rows += self.rows.scores(snap.round, self._scores(closed), "end of run ")
+        self._last = None
+        self.store.commit()
+        self.folder.tables["ledger"].add(closed.ledger.entries)
+        self.folder.tables["metrics"].add(rows)
         times = self.folder.tables["times"].frame()
         summary = summarise(
             str(self.folder.path),
@@ -212,15 +220,13 @@ class _Player:
             self._saved_round, self._saved_at = snap.round, time.monotonic()
 
     def _scores(self, snap: Snapshot) -> dict[str, Score]:
-        engine, federation = self.federation.engine, self.federation
-        received, _ = federation.received(snap)
+        engine, received = self.federation.engine, self.federation.received(snap)
         splits = ("validation", "test") if self.ready.dataset.validation else ("test",)
         return {split: engine.evaluate(snap.round, received, split) for split in splits}
 
     def _keep_messages(self, round: int, report: Report) -> None:
-        for client, message in report.messages.items():
-            flat: State = flatten({part: {name: value} for part, name, value in artefacts(message)})
-            self.folder.write(f"messages/{round:06d}-{client}.safetensors", to_bytes(flat))
+        for name, message in report.messages.items():
+            self.folder.write(f"messages/{round:06d}-{name}.safetensors", to_bytes(flatten(message)))
 
     def _write_counts(self) -> None:
         counts = self.ready.counts
@@ -231,8 +237,8 @@ class _Player:
 
 def finished_run(path: Path, manifest: dict[str, Any]) -> Run:
     """A run that was played before."""
-    metrics, ledger = (pd.read_parquet(path / f"{name}.parquet") for name in ("metrics", "ledger"))
-    return Run(path, Summary(**manifest["finished"]), metrics, ledger)
+    metrics, ledger = (pd.read_parquet(path / manifest["folder"] / f"{name}.parquet") for name in ("metrics", "ledger"))
+    return Run(path, Summary(**manifest["finished"] | {"run": str(path)}), metrics, ledger)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ cohort can change the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,20 +101,16 @@ def _finish(total: State, first: Value, factor: float) -> Any:
 
 
 class Inbox:
-    """All parts' messages of a round; a message with a number that is not finite is refused whole and remembered."""
+    """All parts' messages of a round; a message with a number that is not finite is refused whole."""
 
     def __init__(self, declared: dict[str, dict[str, Artefact]], weigh_by_rows: bool) -> None:
         self._declared, self._by_rows = declared, weigh_by_rows
         self._parts: dict[str, Messages] = {name: Messages() for name in declared}
-        self.dropped: list[int] = []
         self.clients: list[int] = []
 
     def add(self, client: int, rows: int, message: Message) -> bool:
-        """Check and take one client's message; False if it was refused."""
-        for part, sent in message.items():
-            check_declared(part, self._declared.get(part, {}), sent, "up")
+        """Take one client's message in; False if it was refused."""
         if not is_finite(message):
-            self.dropped.append(client)
             return False
         self.clients.append(client)
         weight = float(rows) if self._by_rows else 1.0
@@ -128,11 +123,15 @@ class Inbox:
         return self._parts[part]
 
 
-def artefacts(message: Message) -> Iterator[tuple[str, str, Value]]:
-    """(part, artefact, value) of a message."""
+def in_order(message: Message, declared: dict[str, dict[str, Artefact]]) -> Message:
+    """The message in the order of the declarations; crossing a process may have mixed it. Refuses the rest by name."""
     for part, sent in message.items():
-        for name, value in sent.items():
-            yield part, name, value
+        check_declared(part, declared.get(part, {}), sent, "up or share")
+    return {
+        part: {name: message[part][name] for name in names if name in message[part]}
+        for part, names in declared.items()
+        if part in message
+    }
 
 
 def as_state(value: Value) -> State:

@@ -11,7 +11,6 @@ import torch
 from unskew.core.part import Part
 from unskew.core.work import Work
 from unskew.errors import UserError
-from unskew.models.model import Model
 
 P = TypeVar("P", bound=Part)
 
@@ -62,9 +61,9 @@ class Method:
         """The sibling of that class, if it is in the list."""
         return next((part for part in self.parts if isinstance(part, kind)), None)
 
-    def build(self, model: Model, task: Task) -> Method:
+    def build(self, work: Work) -> Method:
         """Every part meets its siblings."""
-        return Method(tuple(part.build(self, model, task) for part in self.parts))
+        return Method(tuple(part.build(self, work) for part in self.parts))
 
     def now(self, round: int, task: Task) -> tuple[Method, Work]:
         """The parts and the work in force in a round."""

@@ -2,7 +2,7 @@
 
 Fields are hyper-parameters: typed, documented, validated. During a step every float field is a 0-dim tensor. Hooks are
 pure: what a part must remember it returns, and the runner stores it. The order of the hooks in a round is in
-`core/server.py`.
+`core/federation.py`.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Part:
     exchange: ClassVar[Exchange | None] = None
 
     # set-up
-    def build(self, method: Method, model: Model, task: Task) -> Self:
-        """Meet the siblings, refuse clashes, return the part."""
+    def build(self, method: Method, work: Work) -> Self:
+        """Meet the siblings and the work, refuse clashes before any data are read, return the part."""
         return self
 
     def client_init(self, model: Model, client: Newcomer) -> State:

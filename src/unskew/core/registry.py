@@ -56,11 +56,17 @@ def resolve(spec: Spec) -> dict[str, dict[str, Any]]:
     for entry in _entries(spec):
         name, settings = _one(entry)
         names = _expand(name, top=True, seen=set(), have=found)
-        for each in names:
-            _add(found, each)
+        if not _only_sets(name, settings, found):
+            for each in names:
+                _add(found, each)
         for key, value in settings.items():
-            found[_holder(name, key, names)][key] = value
+            found[_holder(name, key, [each for each in names if each in found])][key] = value
     return found
+
+
+def _only_sets(name: str, settings: dict[str, Any], found: dict[str, Any]) -> bool:
+    """Whether an entry gives settings to parts that are all there, and adds nothing."""
+    return bool(settings) and (name in found or (name in METHODS and set(resolve(name)) <= set(found)))
 
 
 def typed_names(spec: Spec) -> list[str]:
@@ -68,7 +74,7 @@ def typed_names(spec: Spec) -> list[str]:
     names: list[str] = []
     for entry in _entries(spec):
         name, settings = _one(entry)
-        if not (settings and names and name in resolve(names)):
+        if not (names and _only_sets(name, settings, resolve(names))):
             names.append(name)
     return names
 
@@ -92,7 +98,7 @@ def _load() -> None:
 
 
 def _entries(spec: Spec) -> list[Any]:
-    items = [spec] if isinstance(spec, str | dict) else list(spec)
+    items = list(spec) if isinstance(spec, list | tuple) else [spec]
     out: list[Any] = []
     for item in items:
         if isinstance(item, str):

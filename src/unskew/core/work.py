@@ -64,7 +64,7 @@ def clip_gradients(leaves: Iterable[Tensor], limit: float, stacked: bool) -> Non
     """Scale each client's gradient to at most `limit` in norm; on a stack the norm is per client, never over the stack."""
     leaves = list(leaves)
     grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
-    square = sum(g.pow(2).flatten(1).sum(1) if stacked else g.pow(2).sum() for g in grads)
+    square = sum(g.pow(2).reshape(len(g), -1).sum(1) if stacked else g.pow(2).sum() for g in grads)
     if not isinstance(square, Tensor):
         return
     factor = (limit / square.sqrt().clamp_min(1e-12)).clamp_max(1.0)

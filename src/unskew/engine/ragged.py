@@ -9,7 +9,7 @@ def widths(steps: list[int], sizes: int = SIZES) -> list[int]:
     """Width of the stack at every step, for steps sorted from most to least: at most `sizes` values, least waste.
 
     >>> widths([5, 2, 1], sizes=2)
-    [3, 2, 1, 1, 1]
+    [3, 3, 1, 1, 1]
     """
     active = np.array([sum(s > t for s in steps) for t in range(max(steps, default=0))])
     levels, lengths = np.unique(active, return_counts=True)  # rising widths, and for how many steps each is needed

@@ -59,7 +59,7 @@ class StackedEngine:
         self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
     ) -> Iterator[Outcome]:
         """One part's exchange on a stack of clients, whose rows are padded to the longest."""
-        for cohort in _pieces(clients, self.limit or len(clients)):
+        for cohort in _pieces(clients, self.limit or max(len(clients), 1)):
             yield from self._share(round, part, received, cohort, [to_device(mine(k), self.device) for k in cohort])
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:

@@ -128,6 +128,9 @@ def _serve(i: int, pairs: list[tuple[Connection, Connection]], handle: Handle) -
             answer, tensors = {"user_error": str(error)}, {}
         except Exception:
             answer, tensors = {"error": traceback.format_exc()}, {}
-        if header.get("answer", True):
-            mine.send_bytes(json.dumps(answer).encode())
-            mine.send_bytes(to_bytes(tensors))
+        try:
+            if header.get("answer", True):
+                mine.send_bytes(json.dumps(answer).encode())
+                mine.send_bytes(to_bytes(tensors))
+        except OSError:  # nobody listens any more
+            return

@@ -20,6 +20,7 @@ from unskew.core.registry import method, part
 from unskew.core.server import Server
 from unskew.core.state import State, Value
 from unskew.core.view import View
+from unskew.core.work import Work
 from unskew.errors import UserError
 from unskew.models.model import Model
 
@@ -31,10 +32,10 @@ class Scaffold(Part):
     sends = {"dc": Artefact("control", reduce="sum")}
     broadcasts = {"c": Artefact("control")}
 
-    def build(self, method: Method, model: Model, task: Task) -> "Scaffold":
-        if task.work.optimiser != "sgd":
+    def build(self, method: Method, work: Work) -> "Scaffold":
+        if work.optimiser != "sgd":
             raise UserError(
-                f"scaffold: expected local.optimiser: sgd, found {task.work.optimiser}; the variate divides the "
+                f"scaffold: expected local.optimiser: sgd, found {work.optimiser}; the variate divides the "
                 "update by the learning rate, which holds for SGD only"
             )
         return self

@@ -20,8 +20,7 @@ ZOO: dict[str, Callable[[tuple[int, ...], int], nn.Sequential]] = {
 
 def build(name: str, shape: tuple[int, ...], classes: int, seed: int, dtype: torch.dtype = torch.float32) -> Model:
     """A zoo model with weights that depend on `seed` alone; the caller's random state is untouched."""
-    if name not in ZOO:
-        raise UserError(f"model: expected one of {', '.join(ZOO)}, found {name!r}{nearest(name, ZOO)}")
+    check_name(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
@@ -30,4 +29,10 @@ def build(name: str, shape: tuple[int, ...], classes: int, seed: int, dtype: tor
             raise UserError(f"model {name} does not fit rows of shape {shape}: {error}") from error
 
 
-__all__ = ["ZOO", "Model", "build"]
+def check_name(name: str) -> None:
+    """Refuse a name that the zoo does not have."""
+    if name not in ZOO:
+        raise UserError(f"model.name: expected one of {', '.join(ZOO)}, found {name!r}{nearest(name, ZOO)}")
+
+
+__all__ = ["ZOO", "Model", "build", "check_name"]

@@ -100,5 +100,15 @@ def _check(blocks: nn.Sequential, name: str) -> None:
                 f"model {name}: {key} is a BatchNorm with momentum=None, whose average depends on a counter "
                 "read during training; give it a momentum such as 0.1"
             )
-        if isinstance(module, nn.RNNBase) and module.dropout > 0:
+        if isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout > 0:
             raise UserError(f"model {name}: {key} draws dropout masks that no plan can repeat; set its dropout to 0")
+        if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout):
+            raise UserError(
+                f"model {name}: {key} is {type(module).__name__}, which has no planned form; use nn.Dropout"
+            )
+    owners = [(tensor, i) for i, block in enumerate(blocks) for tensor in block.parameters()]
+    if len({id(tensor) for tensor, _ in owners}) < len(owners):
+        raise UserError(
+            f"model {name}: two blocks share a tensor, so no cut could keep them apart; put both layers that "
+            "share it into one block"
+        )

@@ -12,11 +12,12 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+import weakref
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 import yaml
 
 from unskew.core.ledger import Ledger
@@ -28,6 +29,8 @@ from unskew.errors import UserError
 from unskew.results.tables import LEDGER, METRICS, TIMES, Table
 
 FORMAT = 1
+KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "finished")
+INITIAL = "checkpoint/initial.safetensors"
 
 
 class Folder:
@@ -39,6 +42,7 @@ class Folder:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = (path / ".lock").open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _OPEN.add(self)
         except BlockingIOError as error:
             raise UserError(
                 f"{path}: another process is writing this run; wait for it or choose another --out"
@@ -46,6 +50,7 @@ class Folder:
         except OSError as error:
             raise UserError(f"{path}: cannot be written ({error.strerror}); choose another --out") from error
         self._client_files: dict[str, dict[str, str]] = {}
+        self._fixed: dict[str, str] = {}  # files that every checkpoint refers to
         self.tables = {"metrics": Table(METRICS), "ledger": Table(LEDGER), "times": Table(TIMES)}
 
     def close(self) -> None:
@@ -65,10 +70,13 @@ class Folder:
             found = json.loads(path.read_text())
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise self._broken(path, "is not readable") from error
-        if found.get("format") != FORMAT:
+        version = found.get("format") if isinstance(found, dict) else None
+        if version != FORMAT:
             raise UserError(
-                f"{path}: expected format {FORMAT}, found {found.get('format')}; use the version that wrote it"
+                f"{path}: expected format {FORMAT}, found {version}; use the version of unskew that wrote it"
             )
+        if missing := [key for key in KEYS if key not in found]:
+            raise self._broken(path, f"lacks {', '.join(missing)}")
         return found
 
     def write_config(self, resolved: dict[str, Any], environment: dict[str, Any]) -> None:
@@ -76,7 +84,27 @@ class Folder:
         self.write("config.yaml", yaml.safe_dump(resolved, sort_keys=False).encode())
 
     def read_config(self) -> dict[str, Any]:
-        return yaml.safe_load((self.path / "config.yaml").read_text())
+        """The settings the run began with."""
+        path = self.path / "config.yaml"
+        try:
+            found = yaml.safe_load(path.read_text())
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise self._broken(path, "is not readable as YAML") from error
+        if not isinstance(found, dict):
+            raise self._broken(path, "holds no settings")
+        return found
+
+    def write_initial(self, model: State) -> None:
+        """The untrained model, which late clients may start from."""
+        self._fixed[INITIAL] = self.write(INITIAL, to_bytes(model))
+
+    def read_initial(self) -> State:
+        return safetensors.torch.load_file(self.path / INITIAL)
+
+    def discard_if_empty(self) -> None:
+        """Leave nothing behind where nothing was begun."""
+        if not any(path.name != ".lock" for path in self.path.iterdir()):
+            shutil.rmtree(self.path)
 
     def write(self, name: str, data: bytes) -> str:
         """A file that is complete or absent, and its hash."""
@@ -95,9 +123,9 @@ class Folder:
         here = f"checkpoint/{snap.round:06d}{'-end' if finished else ''}"
         files = {"server.safetensors": to_bytes(flatten({"model": snap.model, "parts": snap.parts}))}
         files |= {f"{name}.parquet": table.to_bytes() for name, table in self.tables.items()}
-        hashes = {f"{here}/{name}": self.write(f"{here}/{name}", data) for name, data in files.items()}
+        hashes = self._fixed | {f"{here}/{name}": self.write(f"{here}/{name}", data) for name, data in files.items()}
         for k in sorted(store.changed):
-            name = f"checkpoint/clients/{k}-{snap.round:06d}.safetensors"
+            name = f"checkpoint/clients/{k}-{Path(here).name}.safetensors"
             self._client_files[str(k)] = {"file": name, "hash": self.write(name, to_bytes(flatten(store.entries[k])))}
         ledger = {
             "bytes_up": snap.ledger.bytes_up,
@@ -118,15 +146,16 @@ class Folder:
         store.changed.clear()
         self._sweep(here)
 
-    def load(self, manifest: dict[str, Any], store: ClientStore, to: Callable[[State], State]) -> Snapshot:
+    def load(self, manifest: dict[str, Any], store: ClientStore, device: torch.device) -> Snapshot:
         """The snapshot, the clients' state and the tables of a checkpoint, every file checked against its hash."""
         for name, digest in manifest["files"].items():
             self._check(name, digest)
         here = self.path / manifest["folder"]
-        tree = unflatten(to(safetensors.torch.load_file(here / "server.safetensors")), 3)
+        tree = unflatten(safetensors.torch.load_file(here / "server.safetensors", str(device)), 3)
         for name, columns in (("metrics", METRICS), ("ledger", LEDGER), ("times", TIMES)):
             self.tables[name] = Table.read(columns, here / f"{name}.parquet")
         self._client_files = dict(manifest["clients"])
+        self._fixed = {INITIAL: manifest["files"][INITIAL]}
         for k, entry in self._client_files.items():
             self._check(entry["file"], entry["hash"])
             store.entries[int(k)] = unflatten(
@@ -160,6 +189,11 @@ class Folder:
         for path in clients.iterdir() if clients.exists() else ():
             if str(path.relative_to(self.path)) not in named:
                 path.unlink()
+
+
+# A worker that outlives the run for a moment must not hold its lock: children close their copy of it.
+_OPEN: weakref.WeakSet[Folder] = weakref.WeakSet()
+os.register_at_fork(after_in_child=lambda: [folder.close() for folder in _OPEN])
 
 
 def _hash(path: Path) -> str:

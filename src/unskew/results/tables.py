@@ -57,10 +57,20 @@ class Summary:
     seconds: float
 
 
-def summarise(run: str, method: str, metrics: pd.DataFrame, up: int, down: int, seconds: float) -> Summary:
-    """Best, final and late accuracy on the test set over the rounds (round 0 is the untrained model and does not count)."""
+def test_accuracy(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy of the server's model on the test set by round; round 0 is the untrained model and does not count."""
     rows = metrics[(metrics["who"] == "server") & (metrics["split"] == "test") & (metrics["metric"] == "accuracy")]
-    rows = rows[rows["round"] > 0].sort_values("round")
+    return rows[rows["round"] > 0].sort_values("round")
+
+
+def best_of(metrics: pd.DataFrame) -> float:
+    """Best accuracy so far."""
+    return float(test_accuracy(metrics)["value"].max()) if len(test_accuracy(metrics)) else 0.0
+
+
+def summarise(run: str, method: str, metrics: pd.DataFrame, up: int, down: int, seconds: float) -> Summary:
+    """Best, final and late accuracy over the rounds, bytes and seconds."""
+    rows = test_accuracy(metrics)
     if rows.empty:
         return Summary(run, method, float("nan"), 0, float("nan"), float("nan"), up, down, seconds)
     accuracy, rounds = rows["value"].to_numpy(), rows["round"].to_numpy()

@@ -1,0 +1,189 @@
+"""A federation plays rounds, each in the same order.
+
+1 plan · 2 exchanges before the round · 3 `now`, `down` · 4 training, `up` · 5 `stand_ins` · 6 `merge` (the owner of the
+model last) · 7 `step` · 8 exchanges after the merge, with the new model. Evaluation and checkpoint follow in the runner.
+An empty cohort skips 4; with no message and no stand-in the model stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from unskew.core.client import Received
+from unskew.core.ledger import Ledger
+from unskew.core.messages import Inbox, check_declared, in_order
+from unskew.core.method import Method, Task
+from unskew.core.part import Artefact, Exchange, Part
+from unskew.core.plan import Plan
+from unskew.core.server import Report, Server, Snapshot
+from unskew.core.store import ClientStore
+from unskew.errors import UserError
+from unskew.models.model import Model
+
+if TYPE_CHECKING:
+    from unskew.engine.base import Engine, Outcome
+
+MODEL = Artefact("weights", reduce="mean")
+SAMPLES = Artefact("counts", reduce="sum")
+Phase = Callable[[str, int], None]
+Declared = dict[str, dict[str, Artefact]]  # part -> artefact -> declaration
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What a run depends on and never changes."""
+
+    method: Method
+    model: Model
+    task: Task
+    plan: Plan
+    engine: Engine
+    store: ClientStore
+    weigh_by_rows: bool
+    rows: list[int]  # rows of each client
+    keeps: Callable[[int, int], bool] = lambda round, client: False  # whose messages are kept
+    phase: Phase = lambda name, round: None
+
+    def start(self) -> Snapshot:
+        """Before round 1."""
+        device = self.engine.device
+        parts = {p.name: s for p in self.method.parts if (s := p.server_init(self.model, self.task))}
+        moved = {name: {k: t.to(device) for k, t in state.items()} for name, state in parts.items()}
+        model = {name: tensor.to(device) for name, tensor in self.model.initial.items()}
+        return Snapshot(0, model, moved, frozenset(), Ledger())
+
+    def play(self, before: Snapshot) -> tuple[Snapshot, Report]:
+        """One round. `before` is left untouched, so that an interrupted round can be played again."""
+        round = before.round + 1
+        method, _ = self.method.now(round, self.task)
+        report = Report()
+        live, snap = replace(self, method=method), replace(before, round=round, ledger=before.ledger.next())
+        return live._play(snap, report), report
+
+    def close(self, snap: Snapshot) -> tuple[Snapshot, Report]:
+        """Exchanges at the end of the run."""
+        snap, report = replace(snap, ledger=snap.ledger.next()), Report()
+        return self._exchange(snap, "at the end", self.plan.participants(max(snap.round, 1)), report), report
+
+    def received(self, snap: Snapshot) -> Received:
+        """The model and every part's broadcasts, checked against what is declared."""
+        parts = {}
+        for part in self.method.parts:
+            sent = part.down(self._server(snap, part))
+            check_declared(part.name, part.broadcasts, sent, "down")
+            if sent:
+                parts[part.name] = sent
+        return Received(snap.model, parts)
+
+    def _play(self, snap: Snapshot, report: Report) -> Snapshot:
+        round = snap.round
+        participants, absent = self.plan.participants(round), self.plan.absent(round)
+        self.phase("plan", round)
+        if round == 1:
+            snap = self._exchange(snap, "before training", participants, report)
+        snap = self._exchange(snap, "before round", participants, report)
+        self.phase("before round", round)
+        inbox = self._train(snap, participants, report)
+        self.phase("train", round)
+        self._stand_in(snap, absent, inbox)
+        self.phase("stand-ins", round)
+        for part in self.method.merge_order if inbox.clients else ():
+            after = part.merge(self._server(snap, part), inbox.of(part.name))
+            snap = self._apply(snap, part, after, part.owner)
+        self.phase("merge", round)
+        for part in self.method.parts:
+            snap = self._apply(snap, part, part.step(self._server(snap, part)), part.edits_model)
+        self.phase("step", round)
+        snap = replace(snap, seen=snap.seen | set(participants))
+        snap = self._exchange(snap, "after merge", participants, report)
+        self.phase("after merge", round)
+        return snap
+
+    def _train(self, snap: Snapshot, participants: list[int], report: Report) -> Inbox:
+        received = self.received(snap)
+        self._send_down(snap, "train", participants, received)
+        declared = {part.name: part.sends for part in self.method.parts}
+        inbox = Inbox(declared, self.weigh_by_rows)
+        busy = [k for k in participants if self.rows[k]]
+        for outcome in self.engine.train(snap.round, received, busy, self.store.get):
+            size = torch.zeros((), dtype=torch.int64)
+            snap.ledger.up(snap.round, "train", outcome.client, "model", "samples", SAMPLES, size)
+            report.terms[outcome.client] = {
+                p.name: outcome.terms[p.name] for p in self.method.parts if p.name in outcome.terms
+            }
+            self._take_in(snap, "train", outcome, inbox, report, declared)
+        return inbox
+
+    def _send_down(self, snap: Snapshot, phase: str, clients: Iterable[int], received: Received) -> None:
+        snap.ledger.down(snap.round, phase, clients, "model", "weights", MODEL, received.model)
+        for part in self.method.parts:
+            for name, value in received.parts.get(part.name, {}).items():
+                snap.ledger.down(snap.round, phase, clients, part.name, name, part.broadcasts[name], value)
+
+    def _take_in(
+        self, snap: Snapshot, phase: str, outcome: Outcome, inbox: Inbox, report: Report, declared: Declared
+    ) -> None:
+        """One client's message: declared, entered in the ledger, refused or added up, its state kept."""
+        client, message = outcome.client, in_order(outcome.message, declared)
+        taken = inbox.add(client, self.rows[client], message)
+        for part, sent in message.items():
+            for name, value in sent.items():
+                snap.ledger.up(snap.round, phase, client, part, name, declared[part][name], value)
+        if self.keeps(snap.round, client):
+            report.messages[f"{client}" if phase == "train" else f"{client}-{phase.replace(' ', '-')}"] = message
+        if taken:
+            self.store.put(client, self.store.get(client) | outcome.mine)
+        else:
+            report.dropped.append(client)
+
+    def _stand_in(self, snap: Snapshot, absent: list[int], inbox: Inbox) -> None:
+        """What trains for absent clients, by the server's own engine and outside the ledger: nothing travels."""
+        found = {k: s for p in self.method.parts for k, s in p.stand_ins(self._server(snap, p), absent).items()}
+        if found:
+            for outcome in self.engine.stand_in(snap.round, self.received(snap), found, self.store.fresh):
+                inbox.add(outcome.client, found[outcome.client].rows, outcome.message)
+
+    def _exchange(self, snap: Snapshot, when: str, participants: list[int], report: Report) -> Snapshot:
+        """Every part's exchange that is due now."""
+        once = when in ("before training", "at the end")
+        for part in self.method.parts:
+            due = part.exchange
+            if due is not None and due.when == when and (once or snap.round % due.every == 0):
+                snap = self._share(snap, part, due, self._who(snap, due, participants), report)
+        return snap
+
+    def _who(self, snap: Snapshot, due: Exchange, participants: list[int]) -> list[int]:
+        away = set(self.plan.absent(max(snap.round, 1)))
+        chosen = participants if due.who != "all" else [k for k in range(self.task.clients) if k not in away]
+        known = snap.seen if due.who == "newcomers" else ()
+        return [k for k in chosen if self.rows[k] and k not in known]
+
+    def _share(self, snap: Snapshot, part: Part, due: Exchange, clients: list[int], report: Report) -> Snapshot:
+        """One part's exchange: the model goes down where it is needed, artefacts come up, the server collects."""
+        if due.model:
+            snap.ledger.down(snap.round, due.when, clients, "model", "weights", MODEL, snap.model)
+        declared = {part.name: part.shares}
+        inbox = Inbox(declared, self.weigh_by_rows)
+        for outcome in self.engine.share(snap.round, part.name, self.received(snap), clients, self.store.get):
+            self._take_in(snap, due.when, outcome, inbox, report, declared)
+        after = part.collect(self._server(snap, part), inbox.of(part.name))
+        return self._apply(snap, part, after, part.owner or part.edits_model)
+
+    def _server(self, snap: Snapshot, part: Part) -> Server:
+        def generator(*key: int | str) -> torch.Generator:
+            return self.plan.generator(snap.round, "server", part.name, *key)
+
+        return Server(snap.model, snap.parts.get(part.name, {}), snap.round, self.model, self.task, generator)
+
+    def _apply(self, snap: Snapshot, part: Part, after: Server, may_edit: bool) -> Snapshot:
+        """Keep what a hook changed; only the owner, or a part that declares it, may change the model."""
+        if after.model is not snap.model and not may_edit:
+            raise UserError(
+                f"part {part.name} changed the model without owning it; set edits_model = True if that is meant"
+            )
+        parts = snap.parts | ({part.name: after.mine} if after.mine else {})
+        return replace(snap, model=after.model, parts=parts)

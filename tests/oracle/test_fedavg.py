@@ -1,0 +1,140 @@
+"""FedAvg: the weighted mean, the client loss, and whole rounds against plain PyTorch."""
+
+from typing import Any
+
+import pytest
+import torch
+from toolbox import (
+    LOCAL,
+    SIZES,
+    equal,
+    federation,
+    gather,
+    last_model,
+    leaves_of,
+    network,
+    played,
+    server,
+    train_by_hand,
+    view_of,
+)
+from torch.nn import functional as F
+
+from unskew.core.messages import Inbox, in_order
+from unskew.errors import UserError
+from unskew.methods.fedavg import Average, CrossEntropy
+from unskew.models.model import Model
+
+
+def test_mean_counts_rows() -> None:
+    """Rows (1, 3), scalars (0, 4): (1*0 + 3*4) / 4 = 3."""
+    merged = Average().merge(
+        server({"w": torch.tensor(9.0)}),
+        gather(Average(), [(1, {"weights": {"w": torch.tensor(0.0)}}), (3, {"weights": {"w": torch.tensor(4.0)}})]),
+    )
+    assert merged.model == {"w": torch.tensor(3.0)}
+
+
+def test_uniform_weights_ignore_rows() -> None:
+    """(0 + 4) / 2 = 2 whatever the rows."""
+    sent = [(1, {"weights": {"w": torch.tensor(0.0)}}), (3, {"weights": {"w": torch.tensor(4.0)}})]
+    assert gather(Average(), sent, by_rows=False).mean("weights") == {"w": torch.tensor(2.0)}
+
+
+def test_integers_take_the_first_client() -> None:
+    sent = [(1, {"weights": {"n": torch.tensor(5)}}), (3, {"weights": {"n": torch.tensor(8)}})]
+    merged = gather(Average(), sent).mean("weights")
+    assert merged["n"].dtype == torch.int64
+    assert int(merged["n"]) == 5
+
+
+def test_identical_clients_change_no_bit() -> None:
+    """Rows 1, 3, 7: thirds and elevenths are not exact in binary, yet float32 must come back as it was."""
+    w = torch.randn(10_000, generator=torch.Generator().manual_seed(0)) * torch.logspace(-20, 20, 10_000)
+    merged = gather(Average(), [(n, {"weights": {"w": w}}) for n in (1, 3, 7)]).mean("weights")
+    assert merged["w"].dtype == torch.float32
+    assert torch.equal(merged["w"], w)
+
+
+def test_mean_does_not_follow_the_order_of_names() -> None:
+    a, b = {"p": torch.tensor(1.0), "q": torch.tensor(2.0)}, {"q": torch.tensor(4.0), "p": torch.tensor(3.0)}
+    merged = gather(Average(), [(1, {"weights": a}), (1, {"weights": b})]).mean("weights")
+    assert (float(merged["p"]), float(merged["q"])) == (2.0, 3.0)
+
+
+def test_message_that_is_not_finite_is_refused_whole() -> None:
+    inbox = Inbox({"average": Average.sends}, True)
+    assert not inbox.add(0, 1, {"average": {"weights": {"w": torch.tensor(torch.nan), "v": torch.tensor(1.0)}}})
+    assert inbox.add(1, 3, {"average": {"weights": {"w": torch.tensor(4.0), "v": torch.tensor(2.0)}}})
+    assert inbox.clients == [1]
+    assert inbox.of("average").mean("weights") == {"w": torch.tensor(4.0), "v": torch.tensor(2.0)}
+
+
+def test_undeclared_artefact_is_refused_by_name() -> None:
+    with pytest.raises(UserError, match="secret"):
+        in_order({"average": {"secret": torch.tensor(1.0)}}, {"average": Average.sends})
+
+
+def test_loss_leaves_filler_out() -> None:
+    """Three rows of which the last is filler: the mean of two cross-entropies, and no gradient from the third."""
+    model = Model(network(), dtype=torch.float64)
+    x = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    y, leaves = torch.tensor([0, 2, 1]), leaves_of(model)
+    loss = CrossEntropy().loss(view_of(model, leaves, x, y, torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)))
+    net = network().double()
+    plain = F.cross_entropy(net(x[:2]), y[:2])
+    torch.testing.assert_close(loss, plain)
+    for a, b in zip(torch.autograd.grad(loss, leaves.values()), torch.autograd.grad(plain, net.parameters())):
+        torch.testing.assert_close(a, b)
+
+
+def test_step_leaves_the_statistics_it_was_given() -> None:
+    """BatchNorm writes in place; a step must write on copies, and hand the new ones out."""
+    model = Model(network(norm=True), dtype=torch.float64)
+    before = {name: t.clone() for name, t in model.initial.items()}
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    view = view_of(model, leaves_of(model), x, torch.tensor([0, 1, 2, 0]))
+    CrossEntropy().loss(view)
+    assert equal(model.initial, before)
+    assert int(view._pass.buffers["0.1.num_batches_tracked"]) == 1
+    assert not torch.equal(view._pass.buffers["0.1.running_mean"], before["0.1.running_mean"])
+
+
+@pytest.mark.parametrize("local", [LOCAL, LOCAL | {"nesterov": True, "steps": 3, "schedule": "cosine"}])
+def test_rounds_equal_plain_pytorch(local: dict[str, Any]) -> None:
+    """Fresh optimiser each round, decayed rate, partial batches, mean by rows: three rounds of four clients."""
+    fed = federation("fedavg", local=local)
+    w = fed.start().model
+    for round, (snap, _) in enumerate(played(fed, 3), 1):
+        finals = [train_by_hand(fed, w, round, k) for k in range(len(SIZES))]
+        w = {name: sum(n * f[name] for n, f in zip(SIZES, finals)) / sum(SIZES) for name in w}
+        torch.testing.assert_close(snap.model, w, rtol=1e-11, atol=1e-12)
+
+
+def test_uniform_federation_takes_the_plain_mean() -> None:
+    fed = federation("fedavg", weights="uniform")
+    start = fed.start().model
+    finals = [train_by_hand(fed, start, 1, k) for k in range(len(SIZES))]
+    want = {name: sum(f[name] for f in finals) / len(finals) for name in start}
+    torch.testing.assert_close(last_model(fed, 1), want, rtol=1e-11, atol=1e-12)
+
+
+def test_running_statistics_are_averaged_and_counters_copied() -> None:
+    """Rows (3, 5) in batches of 4, two epochs: client 0 counts 2 batches, client 1 counts 4; the first one's stays."""
+    fed = federation("fedavg", sizes=(3, 5), norm=True)
+    ((snap, report),) = played(fed, 1)
+    sent = [report.messages[k]["average"]["weights"] for k in ("0", "1")]
+    mean = "0.1.running_mean"
+    assert not torch.equal(sent[0][mean], sent[1][mean])
+    torch.testing.assert_close(snap.model[mean], (3 * sent[0][mean] + 5 * sent[1][mean]) / 8)
+    counts = [int(state["0.1.num_batches_tracked"]) for state in (*sent, snap.model)]
+    assert counts == [2, 4, 2]
+
+
+def test_only_the_model_and_the_number_of_rows_go_up() -> None:
+    """Down: 57 parameters of 8 bytes to each of four clients; up: the same and an 8-byte count."""
+    fed = federation("fedavg")
+    ((snap, _),) = played(fed, 1)
+    numbers = 5 * 6 + 6 + 6 * 3 + 3
+    assert snap.ledger.bytes_down == 4 * numbers * 8
+    assert snap.ledger.bytes_up == 4 * (numbers * 8 + 8)

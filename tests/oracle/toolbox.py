@@ -1,0 +1,115 @@
+"""A small federation and what the oracles of all methods need to look inside it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import unskew as us
+from unskew.core.federation import Federation
+from unskew.core.messages import Inbox, Messages
+from unskew.core.method import Task
+from unskew.core.part import Part
+from unskew.core.server import Report, Server, Snapshot
+from unskew.core.state import State
+from unskew.core.view import Batch, Clock, Pass, View
+from unskew.core.work import Work
+from unskew.models.model import Model
+from unskew.prepare import prepare
+
+SIZES = (3, 5, 8, 4)  # rows of the clients
+LOCAL = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
+
+
+def network(norm: bool = False) -> nn.Sequential:
+    """Five inputs, six hidden units, three classes; the same weights every time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        extra = [nn.BatchNorm1d(6)] if norm else []
+        return nn.Sequential(nn.Sequential(nn.Linear(5, 6), *extra, nn.ReLU()), nn.Linear(6, 3))
+
+
+def federation(method: Any, sizes: tuple[int, ...] = SIZES, norm: bool = False, **keys: Any) -> Federation:
+    """One client per size, on random rows, in float64 unless asked otherwise."""
+    gen = np.random.default_rng(3)
+    n = sum(sizes)
+    x, y = gen.normal(size=(n, 5)).astype("float32"), np.arange(n) % 3
+    data = us.from_arrays(x, y, x_test=x, y_test=y, group=np.repeat(np.arange(len(sizes)), sizes))
+    keys = {"precision": "float64", "local": LOCAL, "rounds": 5} | keys
+    engine = {"name": "loop", "workers": 1}
+    experiment = us.Experiment(method=method, partition={"name": "group"}, device="cpu", engine=engine, **keys)
+    return prepare(experiment, data=data, model=network(norm)).federation
+
+
+def played(fed: Federation, rounds: int) -> Iterator[tuple[Snapshot, Report]]:
+    """The rounds one by one, every message kept."""
+    fed, snap = replace(fed, keeps=lambda round, client: True), fed.start()
+    for _ in range(rounds):
+        snap, report = fed.play(snap)
+        fed.store.commit()
+        yield snap, report
+
+
+def last_model(fed: Federation, rounds: int) -> State:
+    """The global model after some rounds."""
+    *_, (snap, _) = played(fed, rounds)
+    return snap.model
+
+
+def equal(a: State, b: State) -> bool:
+    """Whether two states agree in every bit."""
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def train_by_hand(fed: Federation, start: State, round: int, client: int, correct: State | None = None) -> State:
+    """One client's round in plain PyTorch, partial batches and all; `correct` is added to every gradient."""
+    source, (_, work) = fed.engine.setting.source, fed.method.now(round, fed.task)
+    net = network().double()
+    net.load_state_dict(start)
+    optimiser = torch.optim.SGD(
+        net.parameters(), work.lr, work.momentum, weight_decay=work.weight_decay, nesterov=work.nesterov
+    )
+    order = fed.plan.order(round, client, fed.rows[client], work)
+    for index, weight in zip(order.index, order.weight):
+        rows = source.index[client][index[weight > 0]]
+        optimiser.zero_grad()
+        F.cross_entropy(net(source.x[rows].double()), source.y[rows]).backward()
+        for name, p in net.named_parameters() if correct else ():
+            p.grad += correct[name]
+        optimiser.step()
+    return {name: t.detach().clone() for name, t in net.state_dict().items()}
+
+
+def gather(part: Part, messages: list[tuple[int, dict[str, Any]]], by_rows: bool = True) -> Messages:
+    """What the server holds of (rows, artefacts) of clients 0, 1, ..."""
+    inbox = Inbox({part.name: part.sends}, by_rows)
+    for client, (rows, sent) in enumerate(messages):
+        assert inbox.add(client, rows, {part.name: sent})
+    return inbox.of(part.name)
+
+
+def server(model: State, mine: State | None = None, clients: int = 2) -> Server:
+    """A server with a given model and a part's state, before a merge."""
+    task = Task(clients, 3, (5,), 5, lambda round: Work(batch=4, lr=0.1))
+    return Server(model, mine or {}, 1, Model(network()), task, torch.Generator)
+
+
+def view_of(
+    model: Model, leaves: State, x: Tensor, y: Tensor, w: Tensor | None = None, start: State | None = None, **own: Any
+) -> View:
+    """One step of a client as a part sees it."""
+    batch = Batch(x, y, torch.ones(len(x), dtype=x.dtype) if w is None else w)
+    buffers = {name: model.initial[name] for name in model.buffers}
+    zero = torch.tensor(0)
+    own = {"received": {}, "mine": {}, "draws": {}, "streams": {}} | own
+    forward = Pass(model, leaves, buffers, batch, zero)
+    return View(forward, start or model.initial, counts=torch.ones(3), clock=Clock(zero, zero, zero), **own)
+
+
+def leaves_of(model: Model) -> State:
+    """Trainable copies of the initial parameters."""
+    return {name: model.initial[name].clone().requires_grad_() for name in model.parameters}

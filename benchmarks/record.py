@@ -1,9 +1,9 @@
 """Play a recipe with several methods and seeds side by side and keep the tables.
 
-    python benchmarks/record.py fedlmd-shards --methods fedavg,scaffold --seeds 0,1,2 --out results/fedlmd --table table3-sharding
+    python benchmarks/record.py fedlmd-shards --methods fedavg,scaffold --seeds 0,1,2 --out results/fedlmd
 
-Writes OUT/accuracy.csv (one row a run) and OUT/curves.csv (accuracy of every round); rows of runs played before stay, rows
-of the same run are replaced. Each run is a process of its own, `--jobs` at a time.
+Writes OUT/accuracy.csv (one row a run) and OUT/curves.csv (accuracy of every round); rows of runs played before stay,
+rows of the same run are replaced. Each run is a process of its own, `--jobs` at a time.
 """
 
 import argparse

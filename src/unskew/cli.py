@@ -54,9 +54,9 @@ def in_words(summary: dict[str, Any]) -> str:
     """The summary as a person reads it."""
     up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
     return (
-        f"{summary['method']}: best {summary['best']:.2f} % in round {summary['best_round']}, final {summary['final']:.2f} %, "
-        f"last ten {summary['mean_last10']:.2f} %; {up:.1f} MB up, {down:.1f} MB down, {summary['seconds']:.1f} s\n"
-        f"kept in {summary['run']}"
+        f"{summary['method']}: best {summary['best']:.2f} % in round {summary['best_round']}, "
+        f"final {summary['final']:.2f} %, last ten {summary['mean_last10']:.2f} %; "
+        f"{up:.1f} MB up, {down:.1f} MB down, {summary['seconds']:.1f} s\nkept in {summary['run']}"
     )
 
 

@@ -6,12 +6,15 @@ import os
 import platform
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from unskew.errors import UserError
+
+if TYPE_CHECKING:
+    from unskew.engine.base import Engine
 
 __version__ = "0.1.0"
 
@@ -51,8 +54,9 @@ def commit() -> str:
     return asked.stdout.strip() or "unknown"
 
 
-def describe(device: torch.device, engine: str, workers: int) -> dict[str, Any]:
-    """What to keep beside the results."""
+def describe(engine: Engine) -> dict[str, Any]:
+    """What to keep beside the results; the share of padding is known at the end."""
+    device = engine.device
     return {
         "unskew": __version__,
         "commit": commit(),
@@ -61,7 +65,8 @@ def describe(device: torch.device, engine: str, workers: int) -> dict[str, Any]:
         "numpy": np.__version__,
         "device": device_name(device),
         "device_type": device.type,
-        "engine": engine,
-        "workers": workers,
+        "engine": engine.name,
+        "workers": engine.workers,
+        "padding_share": engine.padding_share,
         "system": platform.system(),
     }

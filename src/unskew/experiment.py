@@ -13,9 +13,7 @@ from unskew.core import registry
 from unskew.core.method import Method, hyper_parameters
 from unskew.core.plan import Absence
 from unskew.core.work import Work
-from unskew.data.augment import Augment
 from unskew.data.partition import Partition
-
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -187,7 +185,7 @@ class Experiment(Strict):
     participation: float = Field(1.0, gt=0, le=1, description="share of the clients in a round")
     weights: Literal["samples", "uniform"] = Field("samples", description="how clients count in the mean")
     data: DataConfig = DataConfig()
-    partition: Partition = Field(default={"name": "iid", "clients": 10}, validate_default=True)  # type: ignore[arg-type]
+    partition: Partition = Field(default={"name": "iid", "clients": 10}, validate_default=True)
     model: ModelConfig = ModelConfig()
     local: LocalConfig = LocalConfig()
     engine: EngineConfig = EngineConfig()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +14,9 @@ from torch import Tensor, nn
 
 from unskew import data as datasets
 from unskew import models
+from unskew.core.federation import Federation
 from unskew.core.method import Task
 from unskew.core.plan import Plan, key_of
-from unskew.core.federation import Federation
 from unskew.core.state import size_in_bytes
 from unskew.core.store import ClientStore
 from unskew.data import Dataset, skew
@@ -158,15 +159,15 @@ def _header(
     """What a reader of the results must know, departures included."""
     model, engine, local = federation.model, federation.engine, experiment.local
     amount = f"{local.steps} steps" if local.steps else f"{local.epochs} epochs"
-    workers = f", {engine.workers} workers" if getattr(engine, "workers", 1) > 1 else ""
+    workers = f", {engine.workers} workers" if engine.workers > 1 else ""
     lines = [
         f"method     {experiment.label}: {', '.join(_written(part) for part in federation.method.parts)}",
         f"data       {dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test rows, "
         f"{len(dataset.classes)} classes",
         *(f"partition  {line}" for line in skew.describe(counts, parts.notes, local.batch)),
         f"model      {model.name}: {model.count:,} parameters",
-        f"work       {len(federation.plan.participants(1))} of {federation.task.clients} clients a round, {amount} of batch "
-        f"{local.batch}, {local.optimiser} at {local.lr:g} ({local.schedule.name})",
+        f"work       {len(federation.plan.participants(1))} of {federation.task.clients} clients a round, {amount} of "
+        f"batch {local.batch}, {local.optimiser} at {local.lr:g} ({local.schedule.name})",
         f"engine     {engine.name} on {engine.device}{workers}, {experiment.precision}",
     ]
     if model.buffers:
@@ -174,7 +175,17 @@ def _header(
             "batchnorm  average: running statistics are averaged like weights, counters are copied; a partial batch is "
             "filled with further rows of the same client (departure from the papers' code)"
         )
-    return lines
+    return [*lines, *_departures(federation)]
+
+
+def _departures(federation: Federation) -> list[str]:
+    """What each method's file says under "Differs:"."""
+    lines = {}
+    for part in federation.method.parts:
+        _, _, text = (inspect.getdoc(inspect.getmodule(type(part))) or "").partition("Differs:")
+        if text.strip() and not text.strip().startswith("nothing"):
+            lines[type(part).__module__] = f"differs    {part.name}: {' '.join(text.split())}"
+    return list(lines.values())
 
 
 def _written(part: object) -> str:

@@ -1,4 +1,4 @@
-"""Recipes: YAML, `extends:` another one, and dotted overrides, read into an `Experiment` or refused with the key named."""
+"""Recipes: YAML, `extends:` another one, and dotted overrides, read into an `Experiment` or refused by key."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _sections(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` wins key by key; a section of another name replaces the section, whose keys would not fit, but for CARRIED."""
+    """`over` wins key by key; a section of another name replaces the old one, whose keys would not fit, but CARRIED."""
     out = dict(base)
     for key, value in over.items():
         old = out.get(key)

@@ -154,8 +154,7 @@ class _Player:
         self.folder.write_initial(federation.model.initial)
         self._write_counts()
         self.folder.tables["metrics"].add(self.rows.scores(0, self._scores(snap)))
-        environment = describe(engine.device, engine.name, getattr(engine, "workers", 1))
-        self.folder.write_config(self.experiment.resolved(), environment)
+        self.folder.write_config(self.experiment.resolved(), describe(engine))
         return snap
 
     def _round(self, before: Snapshot) -> Snapshot:
@@ -208,6 +207,7 @@ class _Player:
             closed.ledger.bytes_down,
             float(times["seconds"].sum()),
         )
+        self.folder.write_environment(describe(self.federation.engine))
         self.folder.finish({name: t.cpu() for name, t in closed.model.items()})
         self.folder.save(closed, self.store, finished=vars(summary))
         return Run(

@@ -1,4 +1,4 @@
-"""A run as a person watches it: a header, a live bar with accuracy and time left, or plain lines where nobody watches."""
+"""A run as a person watches it: a header, a live bar with accuracy and time left, or plain lines without a terminal."""
 
 from __future__ import annotations
 

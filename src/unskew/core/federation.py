@@ -1,8 +1,8 @@
 """A federation plays rounds, each in the same order.
 
-1 plan · 2 exchanges before the round · 3 `now`, `down` · 4 training, `up` · 5 `stand_ins` · 6 `merge` (the owner of the
-model last) · 7 `step` · 8 exchanges after the merge, with the new model. Evaluation and checkpoint follow in the runner.
-An empty cohort skips 4; with no message and no stand-in the model stays as it is.
+1 plan · 2 exchanges before the round · 3 `now`, `down` · 4 training, `up` · 5 `stand_ins` · 6 `merge` (the owner of
+the model last) · 7 `step` · 8 exchanges after the merge, with the new model. Evaluation and checkpoint follow in the
+runner. An empty cohort skips 4; with no message and no stand-in the model stays as it is.
 """
 
 from __future__ import annotations
@@ -121,8 +121,10 @@ class Federation:
     def _send_down(self, snap: Snapshot, phase: str, clients: Iterable[int], received: Received) -> None:
         snap.ledger.down(snap.round, phase, clients, "model", "weights", MODEL, received.model)
         for part in self.method.parts:
-            for name, value in received.parts.get(part.name, {}).items():
-                snap.ledger.down(snap.round, phase, clients, part.name, name, part.broadcasts[name], value)
+            sent = received.parts.get(part.name, {})
+            for name, artefact in part.broadcasts.items():
+                if name in sent:
+                    snap.ledger.down(snap.round, phase, clients, part.name, name, artefact, sent[name])
 
     def _take_in(
         self, snap: Snapshot, phase: str, outcome: Outcome, inbox: Inbox, report: Report, declared: Declared

@@ -60,7 +60,7 @@ class Ledger:
             record = self.holders[name] = {"fingerprint": print_of, "clients": []}
         have = record["clients"]
         fresh = [k for k in clients if k not in have]
-        record["clients"] = sorted([*have, *fresh])  # type: ignore[list-item]
+        record["clients"] = sorted([*have, *fresh])
         return fresh
 
     def next(self) -> Ledger:

@@ -67,7 +67,7 @@ class Messages:
 
     def rows(self, name: str) -> Tensor:
         """All clients' rows, one after another."""
-        return torch.cat([value for _, value in self.each(name)])  # type: ignore[misc]
+        return torch.cat([value for _, value in self.each(name)])
 
     def add(self, client: int, weight: float, sent: dict[str, Value], declared: dict[str, Artefact]) -> None:
         """Take one client's artefacts in."""

@@ -7,7 +7,6 @@ and the engine, the number of workers or a resume cannot change anything.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,8 +16,9 @@ from unskew.core.part import Sizes, Stream
 from unskew.core.work import Work
 
 
-class Order(NamedTuple):
-    """Which rows each step takes: `index` [steps, batch] into the client's rows, `weight` 1 for real and 0 for filler."""
+@dataclass(frozen=True)
+class Order:
+    """Rows of each step: `index` [steps, batch] into the client's rows, `weight` 1 for real ones and 0 for filler."""
 
     index: Tensor
     weight: Tensor

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar, cast, dataclass_transform
 
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
@@ -32,8 +32,8 @@ def part(name: str) -> Callable[[type[T]], type[T]]:
     def register(cls: type[T]) -> type[T]:
         cls.name = name
         made = dataclass(frozen=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True))(cls)
-        PARTS[name] = made
-        return made
+        PARTS[name] = cast(type[Part], made)
+        return cast(type[T], made)
 
     return register
 
@@ -161,7 +161,7 @@ def _holder(name: str, key: str, names: list[str]) -> str:
 
 
 def _refuse(name: str, key: str) -> str:
-    names = [name] if name in PARTS else [each for each in _expand(name, True, set(), {})]
+    names = [name] if name in PARTS else _expand(name, True, set(), {})
     known = [f for each in names for f in PARTS[each].__dataclass_fields__]  # type: ignore[attr-defined]
     allowed = f"one of {', '.join(known)}" if known else "no settings"
     raise UserError(f"method.{name}: expected {allowed}, found {key!r}{nearest(key, known)}")

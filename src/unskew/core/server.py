@@ -17,7 +17,7 @@ from unskew.models.model import Model
 
 @dataclass(frozen=True)
 class StandIn:
-    """Rows that train for an absent client: x [n, ...] ready for the model, y [n] or [n, classes], its weight in rows."""
+    """Rows that train for an absent client: x [n, ...] ready for the model, y [n] or [n, classes]; `rows` weighs it."""
 
     x: Tensor
     y: Tensor

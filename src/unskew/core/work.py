@@ -61,7 +61,7 @@ def _displacement(steps: int, rho: float, nesterov: bool, forget: bool) -> float
 
 
 def clip_gradients(leaves: Iterable[Tensor], limit: float, stacked: bool) -> None:
-    """Scale each client's gradient to at most `limit` in norm; on a stack the norm is per client, never over the stack."""
+    """Scale each client's gradient to at most `limit` in norm; on a stack the norm is per client, never over all."""
     leaves = list(leaves)
     grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
     square = sum(g.pow(2).reshape(len(g), -1).sum(1) if stacked else g.pow(2).sum() for g in grads)

@@ -22,7 +22,7 @@ class Augment:
         return bool(self.crop or self.flip or self.cutout)
 
     def draw(self, generator: torch.Generator, steps: int, batch: int, shape: tuple[int, ...]) -> dict[str, Tensor]:
-        """[steps, batch, ...] choices for rows of `shape` [channels, height, width]; every option has numbers of its own."""
+        """[steps, batch, ...] choices for rows of `shape` [channels, height, width]."""
         height, width = shape[-2:]
         wide = torch.tensor([height, width])
         return {

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from unskew.data import skew
-from unskew.data.skew import Rows
+from unskew.data import deal
+from unskew.data.deal import Rows
 from unskew.errors import UserError
 
 Draws = Literal["counts", "released"]
@@ -141,7 +141,7 @@ def _drawn(partition: Partition, labels: Rows, classes: int, seed: int, group: n
         return _dirichlet(partition, labels, classes, seed, gen)
     if isinstance(partition, Group):
         return Parts(_groups(partition, len(labels), group, gen))
-    piles = skew.by_class(labels, classes)
+    piles = deal.by_class(labels, classes)
     if isinstance(partition, Classes):
         return Parts(_classes(partition, piles, seed, gen))
     if isinstance(partition, Shards):
@@ -163,15 +163,15 @@ def _iid(clients: int, piles: list[Rows], gen: np.random.Generator) -> list[Rows
     dealt = np.concatenate([gen.permutation(pile) for pile in piles])
     owner = np.empty(total, np.int64)
     owner[dealt] = gen.permutation(clients)[np.arange(total) % clients]
-    return skew.by_class(owner, clients)
+    return deal.by_class(owner, clients)
 
 
 def _dirichlet(p: Dirichlet, labels: Rows, classes: int, seed: int, gen: np.random.Generator) -> Parts:
     old = np.random.RandomState(seed) if p.draws == "released" else None
     if old is not None and p.over == "classes":
         raise UserError("dirichlet: no released code draws over classes; type draws: counts or over: clients")
-    blocks = _blocks(p, skew.by_class(labels, classes), gen)
-    each = [_block(p, skew.by_class(labels[b], classes), p.clients // len(blocks), old, gen) for b in blocks]
+    blocks = _blocks(p, deal.by_class(labels, classes), gen)
+    each = [_block(p, deal.by_class(labels[b], classes), p.clients // len(blocks), old, gen) for b in blocks]
     rows = [block[part] for block, (mine, _, _) in zip(blocks, each) for part in mine]
     return Parts(rows, tuple(_told(p, [tries for _, tries, _ in each], [least for _, _, least in each])))
 
@@ -197,12 +197,12 @@ def _block(
             f"type min: {sizes.sum() // clients} or fewer clients"
         )
     if old is not None:
-        return skew.released(old, piles, clients, p.alpha, p.cap, p.min, p.retries)
+        return deal.released(old, piles, clients, p.alpha, p.cap, p.min, p.retries)
     if p.over == "classes":
-        counts, tries = skew.mixes(gen, sizes, clients, p.alpha), 1
+        counts, tries = deal.mixes(gen, sizes, clients, p.alpha), 1
     else:
-        counts, tries = skew.best(gen, sizes, clients, p.alpha, p.cap, p.min, p.retries)
-    return skew.filled(gen, counts, piles), tries, int(counts.sum(axis=0).min())
+        counts, tries = deal.best(gen, sizes, clients, p.alpha, p.cap, p.min, p.retries)
+    return deal.filled(gen, counts, piles), tries, int(counts.sum(axis=0).min())
 
 
 def _blocks(p: Dirichlet, piles: list[Rows], gen: np.random.Generator) -> list[Rows]:
@@ -234,16 +234,16 @@ def _classes(p: Classes, piles: list[Rows], seed: int, gen: np.random.Generator)
         if p.balanced:
             raise UserError("classes: no released code deals balanced classes; type draws: counts or balanced: false")
         old = np.random.RandomState(seed)
-        holds = skew.qua(old.randint, p.clients, p.per_client, total)
+        holds = deal.qua(old.randint, p.clients, p.per_client, total)
         lost = np.flatnonzero(~holds.any(axis=0)).tolist()
         if lost:
             raise UserError(f"classes: released draws leave classes {lost} without a client; type draws: counts")
-        return skew.chunks(holds, [old.permutation(pile) for pile in piles])
+        return deal.chunks(holds, [old.permutation(pile) for pile in piles])
     if p.balanced:
-        holds = skew.even(gen, p.clients, p.per_client, total)
+        holds = deal.even(gen, p.clients, p.per_client, total)
     else:
-        holds = skew.covered(gen, skew.qua(gen.integers, p.clients, p.per_client, total))
-    return [np.sort(part) for part in skew.chunks(holds, [gen.permutation(pile) for pile in piles])]
+        holds = deal.covered(gen, deal.qua(gen.integers, p.clients, p.per_client, total))
+    return [np.sort(part) for part in deal.chunks(holds, [gen.permutation(pile) for pile in piles])]
 
 
 def _shards(p: Shards, piles: list[Rows], seed: int, gen: np.random.Generator) -> list[Rows]:
@@ -258,9 +258,9 @@ def _shards(p: Shards, piles: list[Rows], seed: int, gen: np.random.Generator) -
     if p.draws == "released":
         old = np.random.RandomState(seed)
         random.Random(seed).shuffle(deck)
-        return skew.dealt(np.array(deck).reshape(p.clients, -1), piles, lambda left: old.choice(left, replace=False))
+        return deal.dealt(np.array(deck).reshape(p.clients, -1), piles, lambda left: old.choice(left, replace=False))
     table = gen.permutation(np.array(deck)).reshape(p.clients, -1)
-    return [np.sort(part) for part in skew.dealt(table, piles, gen.integers)]
+    return [np.sort(part) for part in deal.dealt(table, piles, gen.integers)]
 
 
 def _groups(p: Group, total: int, group: np.ndarray | None, gen: np.random.Generator) -> list[Rows]:
@@ -271,7 +271,7 @@ def _groups(p: Group, total: int, group: np.ndarray | None, gen: np.random.Gener
     clients = len(names) if p.clients is None else p.clients
     if clients > len(names):
         raise UserError(f"group: expected at most {len(names)} clients, found {clients}; type clients: {len(names)}")
-    return skew.by_class(skew.loads(gen, np.bincount(member), clients)[member], clients)
+    return deal.by_class(deal.loads(gen, np.bincount(member), clients)[member], clients)
 
 
 def _key(partition: Dirichlet, labels: Rows, classes: int, seed: int) -> str:

@@ -62,6 +62,12 @@ class Engine(Protocol):
 
     name: str
     device: torch.device
+    workers: int
+
+    @property
+    def padding_share(self) -> float:
+        """Share of the computed row-steps that no client needed."""
+        ...
 
     def train(
         self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from unskew.core.client import Facts, Moment, Received
 from unskew.core.method import Method
 from unskew.core.part import Sizes, Stream
-from unskew.core.state import State, Tree, stack, tree_map
+from unskew.core.state import State, Tree, flatten, stack, tree_map
 from unskew.core.work import Work
 from unskew.engine.base import Setting, Source
 
@@ -43,7 +44,7 @@ class Cohort:
         now = tree_map(lambda t: t[:width, step], self._plan)
         index, weight = now["index"], now["weight"]
         x = self._rows(index.flatten(), tree_map(lambda t: t.flatten(0, 1), now["augment"]))
-        batch = {"x": x.unflatten(0, index.shape), "y": self.source.y[index], "w": weight}
+        batch = {"x": x.view(*index.shape, *x.shape[1:]), "y": self.source.y[index], "w": weight}
         batch |= {name: column[index] for name, column in self.source.more.items()}
         streams: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
         for key, (xs, ys) in self._pools.items():
@@ -110,7 +111,7 @@ class _ClientPlan:
     def _stream_rows(
         self, index: Tensor, own: int, drawn: Callable[[str, Stream, int, int], Tensor], batch: int
     ) -> tuple[State, State]:
-        """Rows [steps, batch] of each stream, and for streams that join the epoch where they take the place of own rows."""
+        """Rows [steps, batch] of each stream; of one that joins the epoch also where it replaces own rows."""
         rows, joined, at = {}, {}, own
         for key, stream in self.streams.items():
             if stream.order == "join":
@@ -136,9 +137,10 @@ def _streams(method: Method, received: Received, mine: Tree) -> dict[str, Stream
     }
 
 
-def signature(method: Method, received: Received, mine: Tree) -> tuple[str, ...]:
-    """Which streams a client has: only clients that agree can be stacked."""
-    return tuple(sorted(_streams(method, received, mine)))
+def signature(method: Method, received: Received, mine: Tree) -> tuple[Any, ...]:
+    """Which streams a client has and the shapes of its state: only clients that agree can be stacked."""
+    shapes = sorted((name, tuple(t.shape)) for name, t in flatten(mine).items())
+    return (*sorted(_streams(method, received, mine)), *shapes)
 
 
 def _draws(setting: Setting, method: Method, round: int, client: int, sizes: Sizes) -> dict[str, State]:

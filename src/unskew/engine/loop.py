@@ -29,6 +29,7 @@ class LoopEngine:
     """Trains and scores client by client, inline or in forked workers."""
 
     name = "loop"
+    padding_share = 0.0  # nothing is computed that no client needs
 
     def __init__(self, setting: Setting, workers: int) -> None:
         self.setting, self.device = setting, setting.device
@@ -68,7 +69,8 @@ class LoopEngine:
         """Scores of a split, chunk by chunk."""
         rows = len(self.setting.splits[split][1])
         header = {"do": "score", "round": round, "split": split}
-        requests = [(header | {"first": a, "last": min(a + CHUNK, rows)}, {}) for a in range(0, rows, CHUNK)]
+        spans = [{"first": a, "last": min(a + CHUNK, rows)} for a in range(0, rows, CHUNK)]
+        requests: list[tuple[dict[str, Any], State]] = [(header | span, {}) for span in spans]
         scores = list(self._ask(received, requests))
         confusion = torch.stack([body["confusion"] for _, body in scores]).sum(0)
         return Score(confusion, sum(float(body["loss"]) for _, body in scores))

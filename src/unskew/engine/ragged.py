@@ -18,7 +18,7 @@ def widths(steps: list[int], sizes: int = SIZES) -> list[int]:
 
 
 def _cheapest(levels: np.ndarray, lengths: np.ndarray, sizes: int) -> list[int]:
-    """Which levels to keep so that rounding every level up to a kept one computes the fewest rows (dynamic programme)."""
+    """Levels to keep so that rounding every level up to a kept one computes the fewest rows (dynamic programme)."""
     n, cumulative = len(levels), np.concatenate([[0], np.cumsum(lengths)])
     best = levels * cumulative[1:]  # one size: the first i+1 levels all rounded up to level i
     back = np.zeros((sizes, n), dtype=int)

@@ -1,14 +1,15 @@
 """The stacked engine: a cohort's states on a leading axis, the client's loss mapped over it, one backward for all.
 
 The optimiser is an ordinary element-wise one on the stacked leaves, which equals one optimiser per client. Clients are
-sorted by their number of steps; a client that has ended is copied out, and the stack shrinks in at most eight sizes. Rows
-past their end go on training on repeated batches that nobody reads: masking their loss instead would let momentum and
-weight decay move them.
+sorted by their number of steps; a client that has ended is copied out, and the stack shrinks in at most eight sizes.
+Rows past their end go on training on repeated batches that nobody reads: masking their loss instead would let momentum
+and weight decay move them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,10 +39,14 @@ class StackedEngine:
     def __init__(self, setting: Setting) -> None:
         self.setting, self.device = setting, setting.device
         self.limit: int | None = None  # clients that fit at once; found out on the first cohort
-        self.row_steps = [0, 0]  # useful and computed, since the start: the share of padding
+        self._needed = self._computed = 0  # row-steps since the start
 
     def close(self) -> None:
         pass
+
+    @property
+    def padding_share(self) -> float:
+        return 1 - self._needed / max(self._computed, 1)
 
     def train(
         self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
@@ -76,7 +81,7 @@ class StackedEngine:
             return
         states = {k: to_device(mine(k), self.device) for k in clients}
         method, work = self.setting.in_force(round)
-        groups: dict[tuple[str, ...], list[int]] = {}
+        groups: dict[tuple[Any, ...], list[int]] = {}
         for k in sorted(clients, key=lambda k: -work.steps_for(len(source.index[k]))):
             groups.setdefault(signature(method, received, states[k]), []).append(k)
         done: dict[int, Outcome] = {}
@@ -157,15 +162,15 @@ class StackedEngine:
         for step, width in enumerate(plan):
             if width < len(next(iter(leaves.values()))):
                 leaves, optimiser = _narrow(leaves, optimiser, work, width)
-                buffers, mine, terms = _head(buffers, width), _head(mine, width), _head(terms, width)
-            facts = tree_map(lambda t, w=width: t[:w], feed.facts)
+                buffers, mine, terms = (_head(tree, width) for tree in (buffers, mine, terms))
+            facts = _head(feed.facts, width)
             losses, (buffers, seen) = each(leaves, buffers, mine, facts, feed.at(step, width))
             descend_step(losses.sum(), leaves, optimiser, work, stacked=True)
             terms = {name: terms[name] + term if name in terms else term for name, term in seen.items()}
             over = slice(sum(s > step + 1 for s in feed.steps), sum(s > step for s in feed.steps))
             for name, t in (leaves | buffers | terms).items() if over.start < over.stop else ():
                 final.setdefault(name, t.new_empty(m, *t.shape[1:]))[over] = t.detach()[over]
-        self.row_steps = [self.row_steps[0] + sum(feed.steps), self.row_steps[1] + sum(plan)]
+        self._needed, self._computed = self._needed + sum(feed.steps), self._computed + sum(plan)
         return {name: final[name] for name in (*leaves, *buffers)}, {name: final[name] for name in terms}
 
     def _share(
@@ -197,7 +202,7 @@ def _narrow(
     return kept, fresh
 
 
-def _head(tree: Tree | State, width: int) -> Tree | State:
+def _head(tree: Any, width: int) -> Any:
     return tree_map(lambda t: t[:width], tree)
 
 

@@ -1,4 +1,4 @@
-"""Worker processes for the loop engine: forked once, so that they have the data; tensors travel as safetensors, never pickles."""
+"""Worker processes of the loop engine: forked once, so that they have the data; tensors travel as safetensors."""
 
 from __future__ import annotations
 
@@ -66,9 +66,10 @@ class Workers:
                 end = idle.pop()
                 _send(end, header, to_bytes(body))
                 busy[end] = number
-            for end in wait(list(busy)):
-                answers[busy.pop(end)] = _receive(end)  # type: ignore[call-overload]
-                idle.append(end)  # type: ignore[arg-type]
+            ready = wait(list(busy))
+            for end in [end for end in busy if end in ready]:
+                answers[busy.pop(end)] = _receive(end)
+                idle.append(end)
             while due in answers:
                 yield answers.pop(due)
                 due += 1

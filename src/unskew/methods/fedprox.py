@@ -5,6 +5,7 @@
 Differs: every client does its full work; the original lets stragglers stop early.
 """
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -22,8 +23,8 @@ class Proximal(Part):
     neutral = {"mu": 0.0}
 
     def loss(self, view: View) -> Tensor:
-        square = sum((w - view.start[name]).pow(2).sum() for name, w in view.parameters.items())
-        return self.mu / 2 * square  # (1)
+        square = [(w - view.start[name]).pow(2).sum() for name, w in view.parameters.items()]
+        return self.mu / 2 * torch.stack(square).sum()  # (1)
 
 
 method("fedprox", "fedavg", "prox")

@@ -4,8 +4,8 @@
     (2)  l_con = -log( e^{s_g} / (e^{s_g} + e^{s_p}) )
     (3)  L = L_FedAvg + mu mean_i l_con
 
-z is the local representation, z_g the received model's, z_p that of the model this client last trained (before its first
-round: the initial model w^0, so round 1 is FedAvg).
+z is the local representation, z_g the received model's, z_p that of the model this client last trained (before its
+first round: the initial model w^0, so round 1 is FedAvg).
 Differs: no projection head, the representation is the input of the classifier, as in the code FedLMD builds on.
 """
 

@@ -6,10 +6,11 @@
     (4)  c <- c + 1/K sum_{k in S} dc_k
 
 Variates cover the trained tensors and start at 0, so round 1 is FedAvg, and c = mean_k c_k holds for ever.
-Differs: the model is averaged by rows with server learning rate 1 (the original takes the uniform mean: `weights: uniform`);
-a_k replaces the number of steps when momentum is used, as in the code FedLMD builds on.
+Differs: the model is averaged by rows with server learning rate 1 (the original takes the uniform mean, which is
+`weights: uniform`); a_k replaces the number of steps when momentum is used, as in the code FedLMD builds on.
 """
 
+import torch
 from torch import Tensor
 
 from unskew.core.client import End, Newcomer
@@ -51,7 +52,7 @@ class Scaffold(Part):
 
     def loss(self, view: View) -> Tensor:
         c, mine = view.received["c"], view.mine
-        return sum(((c[n] - mine[n]) * w).sum() for n, w in view.parameters.items())  # type: ignore[return-value]  # (1)
+        return torch.stack([((c[n] - mine[n]) * w).sum() for n, w in view.parameters.items()]).sum()  # (1)
 
     def up(self, end: End) -> tuple[dict[str, Value], State]:
         scale = end.lr * end.effective_steps

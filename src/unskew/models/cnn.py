@@ -12,14 +12,14 @@ def _flat(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def cnn(shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """FedLMD's net: two 5x5 convolutions that keep the size, one hidden layer; 2,156,490 parameters for 3x32x32 and 10."""
+    """FedLMD's net: two 5x5 convolutions that keep the size, one hidden layer; 2,156,490 parameters on CIFAR-10."""
     channels, height, width = shape
     flat = 64 * (height // 4) * (width // 4)
     return nn.Sequential(_conv(channels, 32, 2), _conv(32, 64, 2), _flat(flat, 512), nn.Linear(512, classes))
 
 
 def cnn5x5(shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """HFMDS-FL's net "1600/512": the same without padding; 878,538 parameters for 3x32x32 and 10."""
+    """HFMDS-FL's net "1600/512": the same without padding; 878,538 parameters on CIFAR-10."""
     channels, height, width = shape
     flat = 64 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
     return nn.Sequential(_conv(channels, 32, 0), _conv(32, 64, 0), _flat(flat, 512), nn.Linear(512, classes))

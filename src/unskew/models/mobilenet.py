@@ -1,4 +1,4 @@
-"""MobileNetV2 for 32x32 images as FLea and FedDecorr use it: ReLU, stride 1 in the stem, shortcuts whenever stride is 1."""
+"""MobileNetV2 for 32x32 images as FLea and FedDecorr use it: ReLU, stem of stride 1, shortcuts where stride is 1."""
 
 from collections import OrderedDict
 

@@ -80,8 +80,11 @@ class Folder:
         return found
 
     def write_config(self, resolved: dict[str, Any], environment: dict[str, Any]) -> None:
-        self.write("environment.json", json.dumps(environment, indent=1).encode())
+        self.write_environment(environment)
         self.write("config.yaml", yaml.safe_dump(resolved, sort_keys=False).encode())
+
+    def write_environment(self, environment: dict[str, Any]) -> None:
+        self.write("environment.json", json.dumps(environment, indent=1).encode())
 
     def read_config(self) -> dict[str, Any]:
         """The settings the run began with."""
@@ -193,7 +196,14 @@ class Folder:
 
 # A worker that outlives the run for a moment must not hold its lock: children close their copy of it.
 _OPEN: weakref.WeakSet[Folder] = weakref.WeakSet()
-os.register_at_fork(after_in_child=lambda: [folder.close() for folder in _OPEN])
+
+
+def _close_all() -> None:
+    for folder in _OPEN:
+        folder.close()
+
+
+os.register_at_fork(after_in_child=_close_all)
 
 
 def _hash(path: Path) -> str:

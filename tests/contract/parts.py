@@ -1,0 +1,180 @@
+"""Test-only parts that use the hooks which no method of the package uses yet: FLea, FedData and FedDig in miniature."""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+import unskew as us
+from unskew.core.method import Task
+from unskew.core.state import State, Value
+from unskew.core.work import Work
+from unskew.models.model import Model
+
+CUT = 1
+
+
+@us.part("test-buffer")
+class Buffer(us.Part):
+    """Features of the last round's clients, mixed in: draws, share, collect, down, streams (cycle) and the tail."""
+
+    strength: float = Field(0.5, ge=0)
+    fraction: float = Field(0.4, gt=0, le=1)
+
+    neutral = {"strength": 0.0}
+    shares = {"f": us.Artefact("features", reduce="rows"), "y": us.Artefact("labels", reduce="rows")}
+    broadcasts = {"f": us.Artefact("features"), "y": us.Artefact("labels")}
+    exchange = us.Exchange("after merge")
+
+    def draws(self, when: str, sizes: us.Sizes, generator: torch.Generator) -> State:
+        if when == "steps":
+            return {"beta": torch.rand(sizes.steps, sizes.batch, generator=generator)}
+        if when == "share":
+            count = max(1, round(float(self.fraction) * sizes.rows))
+            return {"pick": torch.randperm(sizes.rows, generator=generator)[:count]}
+        return {}
+
+    def share(self, client: us.Client) -> tuple[dict[str, Value], State]:
+        x, y, keep = client.rows(client.draws["pick"])
+        return {"f": us.Rows(client.at(x, CUT), keep), "y": us.Rows(y, keep)}, client.mine
+
+    def collect(self, server: us.Server, shared: us.Messages) -> us.Server:
+        return server.replace(mine={"f": shared.rows("f"), "y": shared.rows("y")}) if shared else server
+
+    def down(self, server: us.Server) -> dict[str, Value]:
+        return dict(server.mine)
+
+    def streams(self, received: dict, mine: State) -> dict[str, us.Stream]:
+        return {"buffer": us.Stream(received["f"], received["y"])} if received else {}
+
+    def loss(self, view: us.View) -> Tensor:
+        buffer = view.stream("buffer")
+        if buffer is None:
+            return self.strength * view.mean(view.at(CUT).flatten(1).pow(2).mean(1))
+        beta = view.draws["beta"]
+        mixed = beta[:, None] * view.at(CUT) + (1 - beta[:, None]) * buffer.x
+        return self.strength * view.mean(F.cross_entropy(view.run(mixed, CUT), buffer.y, reduction="none"))
+
+
+@us.part("test-joined")
+class Joined(us.Part):
+    """Raw rows shared once by everybody and joined to every epoch: exchange before training, lasting broadcast."""
+
+    shares = {"x": us.Artefact("raw", reduce="rows"), "y": us.Artefact("labels", reduce="rows")}
+    broadcasts = {"x": us.Artefact("raw", lasting=True), "y": us.Artefact("labels", lasting=True)}
+    exchange = us.Exchange("before training", who="all", model=False)
+
+    def share(self, client: us.Client) -> tuple[dict[str, Value], State]:
+        x, y, keep = client.rows(client.positions)
+        keep = keep & (torch.arange(len(keep)) % 3 == 0)
+        return {"x": us.Rows(x, keep), "y": us.Rows(y, keep)}, client.mine
+
+    def collect(self, server: us.Server, shared: us.Messages) -> us.Server:
+        return server.replace(mine={"x": shared.rows("x"), "y": shared.rows("y")})
+
+    def down(self, server: us.Server) -> dict[str, Value]:
+        return dict(server.mine)
+
+    def streams(self, received: dict, mine: State) -> dict[str, us.Stream]:
+        return {"shared": us.Stream(received["x"], received["y"], "join")}
+
+
+@us.part("test-own")
+class OwnStream(us.Part):
+    """Rows of a client's own state, which one client lacks: streams and state that differ, init draws, `now`."""
+
+    strength: float = Field(0.3, ge=0)
+
+    neutral = {"strength": 0.0}
+
+    def draws(self, when: str, sizes: us.Sizes, generator: torch.Generator) -> State:
+        return {"x": torch.randn(sizes.rows // 3, 5, generator=generator)} if when == "init" else {}
+
+    def client_init(self, model: Model, client: us.Newcomer) -> State:
+        x = client.draws["x"].to(model.initial["0.0.weight"].dtype)
+        return {"x": x, "count": torch.zeros(())}
+
+    def now(self, round: int, work: Work) -> tuple["OwnStream", Work]:
+        return type(self)(strength=self.strength * round), work
+
+    def streams(self, received: dict, mine: State) -> dict[str, us.Stream]:
+        return {"own": us.Stream(mine["x"], torch.zeros(len(mine["x"]), dtype=torch.int64), "uniform")}
+
+    def loss(self, view: us.View) -> Tensor:
+        own = view.stream("own")
+        if own is None:
+            return self.strength * view.mean(view.logits.pow(2).mean(1))
+        late = 1.0 + view.clock.epoch
+        return self.strength * late * F.cross_entropy(view.run(own.x, 0), own.y)
+
+    def up(self, end: us.End) -> tuple[dict[str, Value], State]:
+        return {}, end.mine | {"count": end.mine["count"] + end.steps}
+
+
+@us.part("test-digest")
+class Digest(us.Part):
+    """Noised rows sent once, which stand in for absent clients and train the model on the server: batch, step."""
+
+    scale: float = Field(0.5, gt=0)
+
+    edits_model = True
+    shares = {"x": us.Artefact("digest"), "y": us.Artefact("labels")}
+    exchange = us.Exchange("before round", who="newcomers", model=False)
+
+    def draws(self, when: str, sizes: us.Sizes, generator: torch.Generator) -> State:
+        return {"noise": torch.randn(sizes.rows, 5, generator=generator)} if when == "share" else {}
+
+    def batch(self, batch: us.Batch, received: dict, train: bool) -> us.Batch:
+        return us.Batch(self.scale * batch.x, batch.y, batch.w, batch.more)
+
+    def share(self, client: us.Client) -> tuple[dict[str, Value], State]:
+        x, y, keep = client.rows(client.positions)
+        soft = F.one_hot(y, 3).to(x.dtype) * 0.8 + 0.2 / 3
+        return {"x": us.Rows(x + 0.1 * client.draws["noise"], keep), "y": us.Rows(soft, keep)}, client.mine
+
+    def collect(self, server: us.Server, shared: us.Messages) -> us.Server:
+        fresh = {f"{name}-{k}": value for name in ("x", "y") for k, value in shared.each(name)}
+        return server.replace(mine=server.mine | fresh)
+
+    def stand_ins(self, server: us.Server, absent: list[int]) -> dict[int, us.StandIn]:
+        known = [k for k in absent if f"x-{k}" in server.mine]
+        return {k: us.StandIn(server.mine[f"x-{k}"], server.mine[f"y-{k}"], len(server.mine[f"x-{k}"])) for k in known}
+
+    def step(self, server: us.Server) -> us.Server:
+        names = sorted(name for name in server.mine if name.startswith("x-"))
+        if not names:
+            return server
+        x = torch.cat([server.mine[name] for name in names])
+        y = torch.cat([server.mine[name.replace("x", "y", 1)] for name in names])
+        leaves = {name: server.model[name].clone().requires_grad_() for name in server.net.parameters}
+        loss = F.cross_entropy(server.net.run(server.model | leaves, self.scale * x), y)
+        grads = torch.autograd.grad(loss, list(leaves.values()))
+        moved = {name: leaf.detach() - 0.05 * grad for (name, leaf), grad in zip(leaves.items(), grads)}
+        return server.replace(model=server.model | moved)
+
+
+@us.part("test-average")
+class Momentum(us.Part):
+    """An owner with server state from the task, to see that a later owner replaces an earlier one."""
+
+    owner = True
+    sends = {"weights": us.Artefact("weights", reduce="mean"), "rows": us.Artefact("counts", reduce="sum")}
+
+    def server_init(self, model: Model, task: Task) -> State:
+        return {"rounds": torch.zeros(())}
+
+    def up(self, end: us.End) -> tuple[dict[str, Value], State]:
+        return {"weights": end.final, "rows": end.facts.rows}, end.mine
+
+    def merge(self, server: us.Server, messages: us.Messages) -> us.Server:
+        mine = {"rounds": server.mine["rounds"] + messages.sum("rows")}
+        return server.replace(model=messages.mean("weights"), mine=mine)
+
+
+METHODS = ("test-buffered", "test-sharing", "test-own-rows", "test-digests", "test-owned", "test-all")
+us.method("test-buffered", "fedavg", "test-buffer")
+us.method("test-sharing", "fedavg", "test-joined")
+us.method("test-own-rows", "fedavg", "test-own")
+us.method("test-digests", "fedavg", "test-digest")
+us.method("test-owned", "fedavg", "test-average")
+us.method("test-all", "fedavg", "prox", "moon", "test-joined", "test-own", "avgm")

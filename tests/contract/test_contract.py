@@ -1,0 +1,203 @@
+"""What every method must hold in both engines. A method registered tomorrow is tested without further code."""
+
+from pathlib import Path
+from typing import Any
+
+import parts  # noqa: F401  (registers the test-only methods)
+import pytest
+import torch
+from conftest import dataset, experiment, federation, network
+from pydantic import ValidationError
+
+import unskew as us
+from unskew.core import registry
+from unskew.core.federation import Federation
+from unskew.core.method import hyper_parameters
+from unskew.core.plan import Plan
+from unskew.core.server import Report, Snapshot
+from unskew.core.state import flatten
+from unskew.errors import UserError
+from unskew.recipe import load
+
+TOLERANCE = {"rtol": 1e-9, "atol": 1e-11}
+
+
+def played(fed: Federation, rounds: int = 2) -> tuple[Snapshot, list[Report], list]:
+    """A federation after some rounds: state, reports, ledger."""
+    snap, reports, ledger = fed.start(), [], []
+    for _ in range(rounds):
+        snap, report = fed.play(snap)
+        fed.store.commit()
+        reports.append(report)
+        ledger += snap.ledger.entries
+    return snap, reports, ledger
+
+
+def everything(fed: Federation) -> dict[str, torch.Tensor]:
+    """All that a federation remembers and tells after two rounds, by name."""
+    snap, reports, _ = played(fed)
+    terms = {str(i): {str(k): terms for k, terms in r.terms.items()} for i, r in enumerate(reports)}
+    clients = {str(k): tree for k, tree in fed.store.entries.items()}
+    score = fed.engine.evaluate(2, fed.received(snap), "test")
+    told = {"confusion": score.confusion, "loss": torch.tensor(score.loss, dtype=torch.float64)}
+    return flatten({"model": snap.model, "parts": snap.parts, "clients": clients, "terms": terms, "score": told})
+
+
+@pytest.mark.parametrize("norm", [False, True], ids=["plain", "batchnorm"])
+def test_loop_equals_stacked(method: str, norm: bool) -> None:
+    loop, stacked = (everything(federation(method, engine, norm)) for engine in ("loop", "stacked"))
+    assert loop.keys() == stacked.keys()
+    for name in loop:
+        torch.testing.assert_close(stacked[name], loop[name], msg=lambda text, n=name: f"{n}: {text}", **TOLERANCE)
+
+
+def test_loop_and_stacked_send_the_same(method: str) -> None:
+    """The ledgers agree entry by entry."""
+    assert played(federation(method, "loop"))[2] == played(federation(method, "stacked"))[2]
+
+
+def test_order_of_clients_changes_nothing(method: str, engine: str) -> None:
+    """Each client's outcome, whoever is trained before it; the stack may round differently."""
+    fed = federation(method, engine)
+    snap, received = fed.start(), None
+    snap, _ = fed.play(snap)
+    fed.store.commit()
+    received = fed.received(snap)
+    there = {o.client: o for o in fed.engine.train(2, received, [0, 1, 2], fed.store.get)}
+    back = {o.client: o for o in fed.engine.train(2, received, [2, 0, 1], fed.store.get)}
+    assert list(back) == [2, 0, 1]
+    for k in there:
+        for one, other in ((there[k].message, back[k].message), (there[k].mine, back[k].mine)):
+            torch.testing.assert_close(flatten(other), flatten(one), **TOLERANCE)
+
+
+def test_training_changes_none_of_its_inputs(method: str, engine: str) -> None:
+    fed = federation(method, engine, norm=True)
+    snap, _ = fed.play(fed.start())
+    fed.store.commit()
+    received, mine = fed.received(snap), {k: fed.store.get(k) for k in range(3)}
+    before = {
+        name: t.clone()
+        for name, t in flatten({"r": received._asdict(), "m": {str(k): m for k, m in mine.items()}}).items()
+    }
+    list(fed.engine.train(2, received, [0, 1, 2], mine.__getitem__))
+    after = flatten({"r": received._asdict(), "m": {str(k): m for k, m in mine.items()}})
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_only_declared_artefacts_leave(method: str, engine: str) -> None:
+    """What the engine hands out and what the ledger lists is what the parts declare, and nothing else."""
+    fed = federation(method, engine)
+    _, _, ledger = played(fed)
+    declared = {("model", "weights", "down"), ("model", "samples", "up")}
+    for part in fed.method.parts:
+        declared |= {(part.name, name, "up") for name in (*part.sends, *part.shares)}
+        declared |= {(part.name, name, "down") for name in part.broadcasts}
+    seen = {(entry.part, entry.artefact, entry.direction) for entry in ledger}
+    assert seen <= declared
+    owner = next(part for part in fed.method.parts if part.owner)
+    assert {(owner.name, name, "up") for name in owner.sends} <= seen
+
+
+@pytest.mark.parametrize("hook", ["up", "down", "share"])
+def test_undeclared_artefact_is_refused(method: str, engine: str, hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any part that starts to send something it did not declare stops the run by name."""
+    fed = federation(method, engine)
+    for part in fed.method.parts:
+        if hook == "share" and part.exchange is None:
+            continue
+        plain = getattr(type(part), hook)
+
+        def leaky(self: Any, seen: Any, plain: Any = plain) -> Any:
+            sent = plain(self, seen)
+            secret = {"secret": torch.zeros(1)}
+            return sent | secret if hook == "down" else (sent[0] | secret, sent[1])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(part), hook, leaky)
+            with pytest.raises(UserError, match=f"{part.name}.*secret"):
+                played(fed)
+        fed.store.rollback()
+
+
+def neutral_cases() -> list[tuple[str, str]]:
+    """(method, part) for every part that declares values at which it does nothing."""
+    found = {}
+    for name in registry.known():
+        for part in registry.resolve(name):
+            if registry.PARTS[part].neutral:
+                found.setdefault(part, name)
+    return [(name, part) for part, name in found.items()]
+
+
+@pytest.mark.parametrize(("name", "part"), neutral_cases())
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_neutral_values_give_the_parent(name: str, part: str, precision: str, engine: str) -> None:
+    """Bit for bit: the method without the part, or with the plain owner or objective in its place.
+
+    On a net without BatchNorm: there a further pass through the net changes running statistics at any coefficient.
+    """
+    cls = registry.PARTS[part]
+    base = [other for other in registry.resolve(name) if other != part]
+    base += ["average"] * cls.owner + ["ce"] * cls.objective
+    keys = {"precision": precision}
+    ours = played(federation([name, {part: dict(cls.neutral)}], engine, **keys))[0].model
+    parent = played(federation(base, engine, **keys))[0].model
+    assert all(torch.equal(ours[tensor], parent[tensor]) for tensor in parent)
+
+
+def test_every_hyper_parameter_is_reachable_by_override(method: str) -> None:
+    for name in registry.resolve(method):
+        fields = hyper_parameters(registry.PARTS[name]())
+        for field, default in fields.items():
+            value = other_value(name, field, default)
+            _, made = load("quick", [f"method={method}", f"method.{name}.{field}={value}"])
+            got = next(part for part in made.create_method().parts if part.name == name)
+            assert getattr(got, field) == value != default
+
+
+def other_value(part: str, field: str, default: Any) -> Any:
+    """A valid value that is not the default."""
+    if isinstance(default, bool):
+        return not default
+    for value in (0.5, 0.25, 2.0, 1, 2, 3):
+        try:
+            made = registry.PARTS[part](**{field: value})
+        except ValidationError:
+            continue
+        if getattr(made, field) != default:
+            return getattr(made, field)
+    raise AssertionError(f"no other value found for {part}.{field}; teach this test its type")
+
+
+def test_save_load_continue(method: str, engine: str, tmp_path: Path) -> None:
+    """Stopped after round 1 and resumed from the folder alone: the same model, client state and rows to the byte."""
+
+    def stop(phase: str, round: int) -> None:
+        if (phase, round) == ("merge", 2):
+            raise KeyboardInterrupt
+
+    setting = experiment(method, engine)
+    with pytest.raises(KeyboardInterrupt):
+        us.run(setting, out=tmp_path / "a", data=dataset(True), model=network(True), phase=stop)
+    resumed = us.run(setting, out=tmp_path / "a", data=dataset(True), model=network(True), resume=True)
+    whole = us.run(setting, out=tmp_path / "b", data=dataset(True), model=network(True))
+    assert resumed.metrics.equals(whole.metrics)
+    assert resumed.ledger.equals(whole.ledger)
+    for name in ("model.safetensors", "checkpoint/000002-end/server.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def test_any_filler_gives_the_same_gradients(method: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without BatchNorm a weight-0 sample changes nothing, whichever row it is."""
+    plain = everything(federation(method, engine))
+    order = Plan.order
+
+    def other_filler(self: Plan, *args: Any) -> Any:
+        made = order(self, *args)
+        return type(made)(torch.where(made.weight > 0, made.index, 0), made.weight)
+
+    monkeypatch.setattr(Plan, "order", other_filler)
+    other = everything(federation(method, engine))
+    for name in plain:
+        torch.testing.assert_close(other[name], plain[name], msg=lambda text, n=name: f"{n}: {text}", **TOLERANCE)

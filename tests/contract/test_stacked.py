@@ -1,0 +1,104 @@
+"""The stacked engine is stacked, fits into memory, and pays for few rows that nobody needs."""
+
+from typing import Any
+
+import pytest
+import torch
+from conftest import SIZES, federation
+
+from unskew.core.federation import Federation
+from unskew.core.state import State
+from unskew.engine import memory, stacked
+from unskew.models.model import Model
+
+STEPS = [2 * -(-rows // 4) for rows in SIZES]
+
+
+def train_calls(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """How often the first block ran in train and in eval mode during one round's training."""
+    calls = {True: 0, False: 0}
+    block = Model.block
+
+    def counted(self: Model, state: State, h: Any, i: int, *, train: bool, seed: Any = None) -> Any:
+        calls[train] += i == 0
+        return block(self, state, h, i, train=train, seed=seed)
+
+    received, mine = fed.received(fed.start()), {k: fed.store.get(k) for k in range(3)}
+    list(fed.engine.train(1, received, [0, 1, 2], mine.__getitem__))  # the first cohort also measures memory
+    with monkeypatch.context() as patch:
+        patch.setattr(Model, "block", counted)
+        list(fed.engine.train(1, received, [0, 1, 2], mine.__getitem__))
+    return calls[True], calls[False]
+
+
+def test_one_model_call_per_step_for_the_whole_cohort(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert train_calls(federation("fedavg", "stacked"), monkeypatch) == (max(STEPS), 0)
+    assert train_calls(federation("fedavg", "loop"), monkeypatch) == (sum(STEPS), 0)
+
+
+def test_two_frozen_models_more_for_moon(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert train_calls(federation("moon", "stacked"), monkeypatch) == (max(STEPS), 2 * max(STEPS))
+
+
+def one_round(fed: Federation) -> State:
+    snap, _ = fed.play(fed.start())
+    return snap.model
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_cohort_is_cut_to_the_memory_there_is(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory for `size` clients: the measured need of one, times what the engine keeps free."""
+    whole = federation("moon", "stacked", norm=True)
+    want, need, cohorts = one_round(whole), [], []
+    measured, train = stacked.cohort_size, stacked.StackedEngine._cohort
+
+    def enough(per_client: int, budget: int) -> int:
+        need.append(per_client)
+        return measured(per_client, int(2 * size * per_client / memory.SHARE) + 1)
+
+    def counted(self: Any, source: Any, round: int, received: Any, clients: list[int], mine: Any) -> Any:
+        cohorts.append(len(clients))
+        return train(self, source, round, received, clients, mine)
+
+    monkeypatch.setattr(stacked, "cohort_size", enough)
+    monkeypatch.setattr(stacked.StackedEngine, "_cohort", counted)
+    got = one_round(federation("moon", "stacked", norm=True))
+    weights = sum(t.numel() * t.element_size() for t in whole.model.initial.values())
+    assert need[0] > 7 * weights
+    assert max(cohorts) == size
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+
+
+def test_cohort_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    want = one_round(federation("scaffold", "stacked"))
+    train, tried = stacked.StackedEngine._cohort, []
+
+    def small(self: Any, source: Any, round: int, received: Any, clients: list[int], mine: Any) -> Any:
+        tried.append(len(clients))
+        if len(clients) > 1:
+            raise torch.OutOfMemoryError
+        return train(self, source, round, received, clients, mine)
+
+    monkeypatch.setattr(stacked.StackedEngine, "_cohort", small)
+    got = one_round(federation("scaffold", "stacked"))
+    assert tried == [3, 1, 2, 1, 1]
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+
+
+def test_measured_bytes_grow_with_the_batch() -> None:
+    x = torch.randn(10, 4)
+    w = torch.randn(4, 4, requires_grad=True)
+    small, large = (memory.bytes_of_step(lambda n=n: (x[:n] @ w).tanh().sum()) for n in (2, 10))
+    assert large > small > 0
+
+
+def test_share_of_padding() -> None:
+    """Steps 6, 4, 2 shrink without waste; nothing is computed that no client needs."""
+    fed = federation("fedavg", "stacked")
+    one_round(fed)
+    assert fed.engine.padding_share == 0.0
+
+
+def test_precision_of_the_state_is_kept(engine: str) -> None:
+    model = one_round(federation("moon", engine, norm=True, precision="float32"))
+    assert {t.dtype for t in model.values()} == {torch.float32, torch.int64}

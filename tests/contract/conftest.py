@@ -1,54 +1,7 @@
-"""The suite's federation: three ragged clients, two rounds, nets under 5,000 parameters, every registered method."""
+"""Every test of the suite that asks for `method` or `engine` runs with each of them."""
 
-from typing import Any
-
-import numpy as np
-import parts
 import pytest
-import torch
-from torch import nn
-
-import unskew as us
-from unskew.core import registry
-from unskew.core.federation import Federation
-from unskew.prepare import prepare
-
-SIZES = (11, 1, 6)  # rows of the clients: more than two batches, less than one, a partial one
-# A batch that repeats a single row has no variance: behind BatchNorm its activations are rounding noise around 0, and
-# the ReLU there takes the sign of the noise. With two rows there is a number to agree on.
-NORM_SIZES = (11, 2, 6)
-METHODS = [*(name for name in registry.known() if name not in parts.METHODS), *parts.METHODS]
-ENGINES = ("loop", "stacked")
-ABSENT = [{"clients": [2], "rounds": [2, 3]}]
-
-
-def network(norm: bool) -> nn.Sequential:
-    """Five inputs, three classes, dropout from the plan; with `norm` also BatchNorm."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        extra = [nn.BatchNorm1d(6)] if norm else []
-        body = nn.Sequential(nn.Linear(5, 6), *extra, nn.ReLU(), nn.Dropout(0.2))
-        return nn.Sequential(body, nn.Sequential(nn.Linear(6, 4), nn.Tanh()), nn.Linear(4, 3))
-
-
-def dataset(norm: bool = False) -> us.Dataset:
-    """Random rows of three ragged clients."""
-    gen, sizes = np.random.default_rng(3), NORM_SIZES if norm else SIZES
-    n = sum(sizes)
-    x, y = gen.normal(size=(n, 5)).astype("float32"), np.arange(n) % 3
-    return us.from_arrays(x, y, x_test=x, y_test=y, group=np.repeat(np.arange(3), sizes))
-
-
-def experiment(method: Any, engine: str = "loop", **keys: Any) -> us.Experiment:
-    """Two rounds in float64, with a client that is absent in the second."""
-    local = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3, "clip": 1.0}
-    keys = {"precision": "float64", "local": local, "rounds": 2, "absence": ABSENT} | keys
-    chosen = {"name": engine, "workers": 1}
-    return us.Experiment(method=method, partition={"name": "group"}, device="cpu", engine=chosen, **keys)
-
-
-def federation(method: Any, engine: str = "loop", norm: bool = False, **keys: Any) -> Federation:
-    return prepare(experiment(method, engine, **keys), data=dataset(norm), model=network(norm)).federation
+from small import ENGINES, METHODS
 
 
 @pytest.fixture(params=METHODS)

@@ -6,8 +6,8 @@ from typing import Any
 import parts  # noqa: F401  (registers the test-only methods)
 import pytest
 import torch
-from conftest import dataset, experiment, federation, network
 from pydantic import ValidationError
+from small import dataset, experiment, federation, network
 
 import unskew as us
 from unskew.core import registry

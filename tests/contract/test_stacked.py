@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import SIZES, federation
+from small import SIZES, federation
 
 from unskew.core.federation import Federation
 from unskew.core.state import State

@@ -13,7 +13,6 @@ import yaml
 
 import unskew as us
 from unskew import models
-from unskew.core import registry
 
 from . import toys
 from .conftest import Command
@@ -152,7 +151,7 @@ def test_ledger_knows_the_size_of_a_recorded_message(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [*registry.known(), "fedavg+prox+moon", ["fedprox", {"prox": {"mu": 0.3}}], {"fedavgm": {"beta": 0.1}}]
+    "method", [*toys.shipped(), "fedavg+prox+moon", ["fedprox", {"prox": {"mu": 0.3}}], {"fedavgm": {"beta": 0.1}}]
 )
 def test_config_reads_back_as_the_same_experiment(method: object, tmp_path: Path) -> None:
     more = {"absence": [{"clients": [0], "rounds": [2, 3]}], "record": {"rounds": [1]}, "rounds": 1}

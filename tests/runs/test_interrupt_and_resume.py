@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import unskew as us
-from unskew.core import registry
 from unskew.core.federation import Federation
 from unskew.run import Silent
 
@@ -49,7 +48,7 @@ def test_phases_are_told_in_this_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("checkpoint", [toys.EAGER, toys.CALM], ids=["eager", "calm"])
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("method", [*registry.known(), "fedavg+toy-share+toy-lasting"])
+@pytest.mark.parametrize("method", [*toys.shipped(), "fedavg+toy-share+toy-lasting"])
 def test_interrupted_at(method: str, phase: str, checkpoint: dict, whole: Whole, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         toys.play(tmp_path, method=method, checkpoint=checkpoint, phase=toys.stop_at(phase, 2))

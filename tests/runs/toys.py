@@ -210,3 +210,8 @@ class Slow(us.Part):
 NAMES = ("toy-share", "toy-lasting", "toy-nan", "toy-nan-share", "toy-two", "toy-end", "toy-newcomers", "toy-slow")
 # Out of the registry until a test asks for them: other tests go through all registered parts.
 PARTS = {name: registry.PARTS.pop(name) for name in NAMES}
+
+
+def shipped() -> list[str]:
+    """Methods of the package; other test modules register theirs in the same process."""
+    return [name for name in registry.known() if not name.startswith("test-")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -114,13 +114,34 @@ def _model(experiment: Experiment, dataset: Dataset, given: nn.Sequential | None
         net = models.build(experiment.model.name, shape, classes, key_of(experiment.seed, "model"), dtype)
     else:
         net = Model(given, "custom", dtype)
-    try:
-        out = net.run(net.initial, dataset.prepare(dataset.train.x[:2]).to(dtype))
-    except (RuntimeError, ValueError) as error:
-        raise UserError(f"model {net.name} does not take rows of shape {shape}: {error}") from error
-    if out.shape != (min(2, len(dataset.train)), classes):
-        raise UserError(f"model {net.name}: expected {classes} outputs a row, found {tuple(out.shape[1:])}")
+    _try_out(net, dataset.prepare(dataset.train.x[:2]).to(dtype), classes)
     return net
+
+
+def _try_out(net: Model, x: Tensor, classes: int) -> None:
+    """Two rows through the net: the shapes must fit, and training must draw nothing that the plan does not know."""
+    seed = torch.zeros((), dtype=torch.int64)
+    try:
+        out = net.run(net.initial, x)
+        for i, h in enumerate(_cuts(net, x)):
+            state = {name: tensor.clone() for name, tensor in net.initial.items()}
+            first, again = (net.block(state, h, i, train=True, seed=seed) for _ in range(2))
+            if not torch.equal(first, again):
+                raise UserError(
+                    f"model {net.name}: block {i} gives other numbers for the same input and seed; replace "
+                    "F.dropout and other draws of its own by nn.Dropout, whose masks come from the plan"
+                )
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"model {net.name} does not take rows of shape {tuple(x.shape[1:])}: {error}") from error
+    if out.shape != (len(x), classes):
+        raise UserError(f"model {net.name}: expected {classes} outputs a row, found {tuple(out.shape[1:])}")
+
+
+def _cuts(net: Model, x: Tensor) -> Iterator[Tensor]:
+    """The input of every block in eval mode."""
+    for i in range(net.depth):
+        yield x
+        x = net.block(net.initial, x, i, train=False)
 
 
 def _source(experiment: Experiment, dataset: Dataset, parts: Parts, device: torch.device, dtype: torch.dtype) -> Source:

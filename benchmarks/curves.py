@@ -43,16 +43,9 @@ def draw(curves: pd.DataFrame, path: Path) -> None:
         for _, run in runs.groupby("seed"):
             axes.plot(run["round"], run["accuracy"], color=colour, alpha=0.25, linewidth=0.8)
         mean = runs.groupby("round")["accuracy"].mean().rolling(10, min_periods=1).mean()
-        axes.plot(
-            mean.index,
-            mean,
-            color=colour,
-            linewidth=2,
-            label=f"{method}, mean of {runs.seed.nunique()} seeds, 10 rounds",
-        )
-        axes.axhline(
-            PAPER[(method, setting)], color=colour, linestyle="--", linewidth=1, label=f"{method}, best in the paper"
-        )
+        name, best = f"{method}, mean of {runs.seed.nunique()} seeds, 10 rounds", paper()[(method, setting)]
+        axes.plot(mean.index, mean, color=colour, linewidth=2, label=name)
+        axes.axhline(best, color=colour, linestyle="--", linewidth=1, label=f"{method}, best in the paper")
     axes.set(xlabel="round", ylabel="test accuracy (%)", title="CIFAR-10, 100 clients, two shards each, ten a round")
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)

@@ -2,17 +2,15 @@
 
 import hashlib
 import math
-import os
 import random
-import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from unskew.data import deal
+from unskew.data import cache_of_splits, deal
+from unskew.data.cache_of_splits import Parts
 from unskew.data.deal import Rows
 from unskew.errors import UserError
 
@@ -82,17 +80,6 @@ class Group(_Model):
 Partition = Annotated[Iid | Dirichlet | Classes | Shards | Group, Field(discriminator="name")]
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Row numbers of each client: ascending by default, in the released order with released draws.
-
-    rows: K arrays [n_k]; together every row of the training set once. notes: lines for the run header.
-    """
-
-    rows: list[Rows]
-    notes: tuple[str, ...] = ()
-
-
 def split(
     partition: Partition,
     labels: np.ndarray,
@@ -113,10 +100,10 @@ def split(
     if cache is None or not isinstance(partition, Dirichlet) or not partition.min:
         return _drawn(partition, labels, classes, seed, group)
     file = cache / f"split-{_key(partition, labels, classes, seed)}.npz"
-    parts = _load(file, len(labels), partition.clients)
+    parts = cache_of_splits.load(file, len(labels), partition.clients)
     if parts is None:
         parts = _drawn(partition, labels, classes, seed, group)
-        _store(file, parts)
+        cache_of_splits.store(file, parts)
     return parts
 
 
@@ -278,23 +265,3 @@ def _key(partition: Dirichlet, labels: Rows, classes: int, seed: int) -> str:
     # numpy may change a generator's numbers between versions, so its version is part of the name
     text = f"1 {np.__version__} {seed} {classes} {partition.model_dump_json(exclude={'seed'})} "
     return hashlib.sha256(text.encode() + labels.tobytes()).hexdigest()[:24]
-
-
-def _load(file: Path, total: int, clients: int) -> Parts | None:
-    try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
-            rows, sizes, notes = kept["rows"], kept["sizes"], kept["notes"]
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
-        return None  # missing or damaged: drawing again is always right
-    if len(sizes) != clients or sizes.sum() != total or not np.array_equal(np.sort(rows), np.arange(total)):
-        return None
-    return Parts(np.split(rows, np.cumsum(sizes)[:-1]), tuple(map(str, notes)))
-
-
-def _store(file: Path, parts: Parts) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    half = file.with_suffix(f".{os.getpid()}.part")
-    with half.open("wb") as out:
-        sizes = np.array([len(row) for row in parts.rows])
-        np.savez(out, rows=np.concatenate(parts.rows), sizes=sizes, notes=np.array(parts.notes, dtype=np.str_))
-    half.replace(file)  # a run that starts now sees the whole file or none

@@ -21,7 +21,8 @@ from unskew.core.state import size_in_bytes
 from unskew.core.store import ClientStore
 from unskew.data import Dataset, skew
 from unskew.data.augment import Augment
-from unskew.data.partition import Parts, split
+from unskew.data.cache_of_splits import Parts
+from unskew.data.partition import split
 from unskew.engine.base import Engine, Setting, Source
 from unskew.engine.loop import LoopEngine
 from unskew.engine.memory import memory_there_is

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from unskew.data import partition as module
-from unskew.data.partition import Classes, Dirichlet, Group, Iid, Partition, Parts, Shards, split
+from unskew.data.cache_of_splits import Parts
+from unskew.data.partition import Classes, Dirichlet, Group, Iid, Partition, Shards, split
 from unskew.data.skew import counts
 from unskew.errors import UserError
 

@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from unskew.data.partition import Classes, Dirichlet, Parts, Shards, split
+from unskew.data.cache_of_splits import Parts
+from unskew.data.partition import Classes, Dirichlet, Shards, split
 from unskew.data.skew import counts, summary
 
 CIFAR = np.random.default_rng(5).permutation(np.repeat(np.arange(10), 5000))

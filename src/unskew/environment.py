@@ -45,13 +45,18 @@ def commit() -> str:
     """From UNSKEW_COMMIT, or git where the package is a checkout."""
     if given := os.environ.get("UNSKEW_COMMIT"):
         return given
+    here = Path(__file__)
+    # An installed package may lie inside another project's checkout: only a file that git tracks has a commit here.
+    tracked = _git(here.parent, "ls-files", "--error-unmatch", here.name)
+    return (_git(here.parent, "rev-parse", "HEAD") if tracked else "") or "unknown"
+
+
+def _git(folder: Path, *words: str) -> str:
     try:
-        asked = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5
-        )
+        asked = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return asked.stdout.strip() or "unknown"
+        return ""
+    return asked.stdout.strip() if asked.returncode == 0 else ""
 
 
 def describe(engine: Engine) -> dict[str, Any]:

@@ -120,8 +120,8 @@ class LocalConfig(Strict):
         return self
 
     def lr_at(self, round: int, rounds: int) -> float:
-        """Learning rate of a round, from 1."""
-        return max(self.lr * self.schedule.factor(round - 1, rounds), self.floor)
+        """Learning rate of a round, from 1; never below a millionth of the first, because SCAFFOLD divides by it."""
+        return max(self.lr * self.schedule.factor(round - 1, rounds), self.floor, 1e-6 * self.lr)
 
     def work(self, round: int, rounds: int) -> Work:
         """The work of a round before any part has its say."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from unskew import data as datasets
 from unskew import models
 from unskew.core.federation import Federation
+from unskew.core.ledger import fingerprint
 from unskew.core.method import Task
 from unskew.core.plan import Plan, key_of
 from unskew.core.state import size_in_bytes
 from unskew.core.store import ClientStore
+from unskew.core.work import Work
 from unskew.data import Dataset, skew
 from unskew.data.augment import Augment
 from unskew.data.cache_of_splits import Parts
@@ -42,6 +44,7 @@ class Prepared:
     dataset: Dataset
     counts: np.ndarray  # [clients, classes]
     header: list[str]
+    world: dict[str, str]  # fingerprints of data, partition and model, which a resume must find again
 
 
 def prepare(
@@ -76,15 +79,29 @@ def prepare(
         device,
         dtype,
     )
-    engine = _engine(experiment, setting)
     store = ClientStore(setting.newcomer, _home(setting, clients))
     rows = [len(r) for r in parts.rows]
-    federation = Federation(method, net, task, plan, engine, store, experiment.weights == "samples", rows)
     counts = skew.counts(parts.rows, dataset.train.y.numpy(), classes)
-    return Prepared(experiment, federation, dataset, counts, _header(experiment, federation, dataset, counts, parts))
+    rows_of_data = {"x": dataset.train.x, "y": dataset.train.y}
+    world = {"data": fingerprint(rows_of_data), "partition": _rows_print(parts), "model": _model_print(net)}
+    # The engine last: it may fork, and what fails above must not leave processes behind.
+    engine = _engine(experiment, setting)
+    federation = Federation(method, net, task, plan, engine, store, experiment.weights == "samples", rows)
+    header = _header(experiment, federation, dataset, counts, parts)
+    return Prepared(experiment, federation, dataset, counts, header, world)
 
 
-def _work(experiment: Experiment, round: int):  # type: ignore[no-untyped-def]
+def _rows_print(parts: Parts) -> str:
+    sizes = torch.tensor([len(rows) for rows in parts.rows])
+    return fingerprint({"sizes": sizes, "rows": torch.from_numpy(np.concatenate(parts.rows))})
+
+
+def _model_print(net: Model) -> str:
+    """Names and shapes; the weights a run began with are in its folder."""
+    return fingerprint({name: torch.tensor(tensor.shape) for name, tensor in net.initial.items()})
+
+
+def _work(experiment: Experiment, round: int) -> Work:
     return experiment.local.work(round, experiment.rounds)
 
 
@@ -146,14 +163,10 @@ def _cuts(net: Model, x: Tensor) -> Iterator[Tensor]:
 
 
 def _source(experiment: Experiment, dataset: Dataset, parts: Parts, device: torch.device, dtype: torch.dtype) -> Source:
-    index = {k: torch.from_numpy(np.ascontiguousarray(rows)).to(device) for k, rows in enumerate(parts.rows)}
+    index = {k: torch.from_numpy(np.ascontiguousarray(rows)) for k, rows in enumerate(parts.rows)}
     augment = Augment(**experiment.data.augment.model_dump())
     x, y = dataset.train.x.to(device), dataset.train.y.to(device)
-    return Source(x, y, index, len(dataset.classes), _in(dataset.prepare, dtype), augment)
-
-
-def _in(prepare: Callable[[Tensor], Tensor], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    return lambda x: prepare(x).to(dtype)
+    return Source(x, y, index, len(dataset.classes), dataset.preparer(device, dtype), dtype, augment)
 
 
 def _splits(dataset: Dataset, device: torch.device) -> dict[str, tuple[Tensor, Tensor]]:

@@ -22,7 +22,7 @@ from unskew.engine.base import Score
 from unskew.engine.workers import to_bytes
 from unskew.environment import describe
 from unskew.errors import UserError
-from unskew.experiment import Experiment
+from unskew.experiment import Experiment, ModelConfig
 from unskew.prepare import Prepared, prepare
 from unskew.recipe import validate
 from unskew.results.folder import Folder
@@ -73,10 +73,14 @@ def run(
     phase: Phase | None = None,
 ) -> Run:
     """Play an experiment to its end and keep it in a folder. `phase` is told where in a round the run is (tests)."""
+    if data is not None:
+        experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"name": data.name})})
+    if model is not None:
+        experiment = experiment.model_copy(update={"model": ModelConfig(name="custom")})
     identity = f"{name}-{experiment.label}-s{experiment.seed}-{experiment.identity()}"
     path = Path(out) if out else Path("runs") / identity
     folder = Folder(path)
-    with contextlib.closing(folder):
+    with contextlib.closing(folder), _precision(experiment.precision):  # before workers are forked
         manifest = _may_start(folder, experiment, resume)
         if manifest and manifest["finished"]:
             return finished_run(path, manifest)
@@ -85,7 +89,7 @@ def run(
         except UserError:
             folder.discard_if_empty()
             raise
-        with contextlib.closing(ready.federation.engine), _precision(experiment.precision):
+        with contextlib.closing(ready.federation.engine):
             return _Player(ready, folder, identity, show or Silent(), phase).play(manifest)
 
 
@@ -145,6 +149,7 @@ class _Player:
         """The state to start from: a checkpoint, or the beginning with the untrained model evaluated."""
         federation, engine = self.federation, self.federation.engine
         if manifest is not None:
+            self._check_world(manifest["world"])
             snap = self.folder.load(manifest, self.store, engine.device)
             federation.model.initial = self.folder.read_initial()
             self._last, self._saved_round = snap, snap.round
@@ -156,6 +161,15 @@ class _Player:
         self.folder.tables["metrics"].add(self.rows.scores(0, self._scores(snap)))
         self.folder.write_config(self.experiment.resolved(), describe(engine))
         return snap
+
+    def _check_world(self, before: dict[str, str]) -> None:
+        """A run goes on with the data, partition and model it began with."""
+        other = [name for name, now in self.ready.world.items() if before.get(name) != now]
+        if other:
+            raise UserError(
+                f"{self.folder.path}: expected the {' and '.join(other)} this run began with, found other contents; "
+                "resume with the same or choose another --out"
+            )
 
     def _round(self, before: Snapshot) -> Snapshot:
         """One round with its rows; complete, it becomes what an interruption would save."""
@@ -191,6 +205,7 @@ class _Player:
         """Exchanges at the end, and the files that people read. What happens here is saved whole or played again."""
         self._save(snap)
         closed, report = self.federation.close(snap)
+        self._keep_messages(snap.round, report)
         rows = list(self.rows.terms(snap.round, report))
         if closed.ledger.entries:  # an exchange at the end may have changed the model
             rows += self.rows.scores(snap.round, self._scores(closed), "end of run ")
@@ -209,18 +224,18 @@ class _Player:
         )
         self.folder.write_environment(describe(self.federation.engine))
         self.folder.finish({name: t.cpu() for name, t in closed.model.items()})
-        self.folder.save(closed, self.store, finished=vars(summary))
+        self.folder.save(closed, self.store, self.ready.world, finished=vars(summary))
         return Run(
             self.folder.path, summary, self.folder.tables["metrics"].frame(), self.folder.tables["ledger"].frame()
         )
 
     def _save(self, snap: Snapshot) -> None:
         if snap.round != self._saved_round:
-            self.folder.save(snap, self.store)
+            self.folder.save(snap, self.store, self.ready.world)
             self._saved_round, self._saved_at = snap.round, time.monotonic()
 
     def _scores(self, snap: Snapshot) -> dict[str, Score]:
-        engine, received = self.federation.engine, self.federation.received(snap)
+        engine, received = self.federation.engine, self.federation.in_force(snap.round).received(snap)
         splits = ("validation", "test") if self.ready.dataset.validation else ("test",)
         return {split: engine.evaluate(snap.round, received, split) for split in splits}
 

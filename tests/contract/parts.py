@@ -1,5 +1,6 @@
 """Test-only parts that use the hooks which no method of the package uses yet: FLea, FedData and FedDig in miniature."""
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -26,12 +27,12 @@ class Buffer(us.Part):
     broadcasts = {"f": us.Artefact("features"), "y": us.Artefact("labels")}
     exchange = us.Exchange("after merge")
 
-    def draws(self, when: str, sizes: us.Sizes, generator: torch.Generator) -> State:
+    def draws(self, when: str, sizes: us.Sizes, generator: np.random.Generator) -> dict:
         if when == "steps":
-            return {"beta": torch.rand(sizes.steps, sizes.batch, generator=generator)}
+            return {"beta": generator.random((sizes.steps, sizes.batch))}
         if when == "share":
-            count = max(1, round(float(self.fraction) * sizes.rows))
-            return {"pick": torch.randperm(sizes.rows, generator=generator)[:count]}
+            count = max(1, round(self.fraction * sizes.rows))
+            return {"pick": generator.permutation(sizes.rows)[:count]}
         return {}
 
     def share(self, client: us.Client) -> tuple[dict[str, Value], State]:
@@ -87,8 +88,8 @@ class OwnStream(us.Part):
 
     neutral = {"strength": 0.0}
 
-    def draws(self, when: str, sizes: us.Sizes, generator: torch.Generator) -> State:
-        return {"x": torch.randn(sizes.rows // 3, 5, generator=generator)} if when == "init" else {}
+    def draws(self, when: str, sizes: us.Sizes, generator: np.random.Generator) -> State:
+        return {"x": generator.normal(size=(sizes.rows // 3, 5))} if when == "init" else {}
 
     def client_init(self, model: Model, client: us.Newcomer) -> State:
         x = client.draws["x"].to(model.initial["0.0.weight"].dtype)
@@ -121,8 +122,8 @@ class Digest(us.Part):
     shares = {"x": us.Artefact("digest"), "y": us.Artefact("labels")}
     exchange = us.Exchange("before round", who="newcomers", model=False)
 
-    def draws(self, when: str, sizes: us.Sizes, generator: torch.Generator) -> State:
-        return {"noise": torch.randn(sizes.rows, 5, generator=generator)} if when == "share" else {}
+    def draws(self, when: str, sizes: us.Sizes, generator: np.random.Generator) -> State:
+        return {"noise": generator.normal(size=(sizes.rows, 5))} if when == "share" else {}
 
     def batch(self, batch: us.Batch, received: dict, train: bool) -> us.Batch:
         return us.Batch(self.scale * batch.x, batch.y, batch.w, batch.more)

@@ -1,5 +1,6 @@
 """What every method must hold in both engines. A method registered tomorrow is tested without further code."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,13 @@ def test_save_load_continue(method: str, engine: str, tmp_path: Path) -> None:
     assert resumed.ledger.equals(whole.ledger)
     for name in ("model.safetensors", "checkpoint/000002-end/server.safetensors"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    assert client_states(tmp_path / "a") == client_states(tmp_path / "b")
+
+
+def client_states(folder: Path) -> dict[str, bytes]:
+    """What the folder keeps of each client."""
+    named = json.loads((folder / "checkpoint" / "manifest.json").read_text())["clients"]
+    return {client: (folder / entry["file"]).read_bytes() for client, entry in named.items()}
 
 
 def test_any_filler_gives_the_same_gradients(method: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:

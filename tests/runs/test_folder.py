@@ -158,8 +158,10 @@ def test_config_reads_back_as_the_same_experiment(method: object, tmp_path: Path
     experiment = us.Experiment(**toys.settings(method=method, **more))
     us.run(experiment, out=tmp_path, data=toys.dataset())
     again = us.Experiment(**yaml.safe_load((tmp_path / "config.yaml").read_text()))
-    assert again == experiment
-    assert again.identity() == experiment.identity()
+    named = experiment.model_copy(update={"data": again.data})  # data given from Python are written by their own name
+    assert again.data.name == toys.dataset().name
+    assert again == named
+    assert again.identity() == named.identity()
     assert again.label == experiment.label
 
 

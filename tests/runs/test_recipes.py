@@ -64,7 +64,7 @@ def test_later_override_wins(tmp_path: Path) -> None:
 def test_dotted_overrides(tmp_path: Path) -> None:
     found = load("extends: quick", tmp_path, "local.epochs=1", "data.augment.flip=true", "checkpoint.seconds=0")
     assert (found.local.epochs, found.data.augment.flip, found.checkpoint.seconds) == (1, True, 0)
-    assert (found.local.lr, found.data.name) == (0.02, "digits")
+    assert (found.local.lr, found.data.name) == (0.03, "digits")
 
 
 def test_override_inside_a_section_that_the_recipe_leaves_at_its_default(tmp_path: Path) -> None:

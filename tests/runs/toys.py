@@ -102,8 +102,8 @@ class Share(us.Part):
     def client_init(self, model: Any, client: us.Newcomer) -> us.State:
         return {"times": torch.zeros(())}
 
-    def draws(self, when: str, sizes: us.Sizes, generator: torch.Generator) -> us.State:
-        return {"pick": torch.randperm(sizes.rows, generator=generator)[:2]} if when == "share" else {}
+    def draws(self, when: str, sizes: us.Sizes, generator: np.random.Generator) -> dict:
+        return {"pick": generator.permutation(sizes.rows)[:2]} if when == "share" else {}
 
     def share(self, client: us.Client) -> tuple[dict[str, Any], us.State]:
         x, _, keep = client.rows(client.draws["pick"])

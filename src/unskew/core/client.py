@@ -1,6 +1,6 @@
 """The client as pure functions: one step's loss, the end of a round, an exchange, and the whole round for one client.
 
-    client_round(method, model, received, mine, feed) -> (message, mine)
+    client_round(method, model, received, mine, feed) -> (message, mine, loss terms)
 
 Everything random is in `feed`, state comes in and goes out, and `received` is the same for every client. The stacked
 engine maps `step_loss`, `finish` and `Client` over a cohort; `client_round` is the same thing for one client.
@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from unskew.core.method import Method
-from unskew.core.state import Message, Rows, State, Tree
+from unskew.core.state import Message, State, Tree
 from unskew.core.view import Batch, Clock, Frozen, Pass, View
 from unskew.core.work import Work, clip_gradients
+from unskew.errors import UserError
 from unskew.models.model import Model
 
 
@@ -96,9 +97,8 @@ class Client:
 
     def rows(self, pick: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x, y and keep of the picked positions [p]; -1 picks nothing."""
-        keep = pick >= 0
         where = self._index[pick.clamp_min(0)]
-        return self._prepare(self._x[where]), self._y[where], keep
+        return self._prepare(self._x[where]), self._y[where], (pick >= 0) & (where >= 0)
 
     @property
     def positions(self) -> Tensor:
@@ -108,6 +108,8 @@ class Client:
 
     def at(self, x: Tensor, cut: int) -> Tensor:
         """The current model's output at a cut."""
+        if not self.state:
+            raise UserError("share() looks at the model, which its Exchange(model=False) does not send; set model=True")
         return Frozen(self.model, self.state, x).at(cut)
 
 
@@ -224,10 +226,3 @@ def client_round(
     ending = Ending(like.new_tensor(float(feed.steps)), like.new_tensor(work.effective_steps(feed.steps)))
     message, kept = finish(method, model, received, final, mine, facts, ending, like.new_tensor(work.lr))
     return message, kept, {name: total / feed.steps for name, total in terms.items()}
-
-
-def share_round(method: Method, name: str, client: Client) -> tuple[dict[str, Tensor | State | Rows], State]:
-    """One part's exchange on one client."""
-    part = next(part for part in method.parts if part.name == name)
-    with torch.no_grad():
-        return part.share(client)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from unskew.core.client import Received
@@ -58,16 +59,18 @@ class Federation:
 
     def play(self, before: Snapshot) -> tuple[Snapshot, Report]:
         """One round. `before` is left untouched, so that an interrupted round can be played again."""
-        round = before.round + 1
-        method, _ = self.method.now(round, self.task)
-        report = Report()
-        live, snap = replace(self, method=method), replace(before, round=round, ledger=before.ledger.next())
-        return live._play(snap, report), report
+        snap, report = replace(before, round=before.round + 1, ledger=before.ledger.next()), Report()
+        return self.in_force(snap.round)._play(snap, report), report
+
+    def in_force(self, round: int) -> Federation:
+        """The federation with the parts of a round."""
+        return replace(self, method=self.method.now(max(round, 1), self.task)[0])
 
     def close(self, snap: Snapshot) -> tuple[Snapshot, Report]:
         """Exchanges at the end of the run."""
         snap, report = replace(snap, ledger=snap.ledger.next()), Report()
-        return self._exchange(snap, "at the end", self.plan.participants(max(snap.round, 1)), report), report
+        participants = self.plan.participants(max(snap.round, 1))
+        return self.in_force(snap.round)._exchange(snap, "at the end", participants, report), report
 
     def received(self, snap: Snapshot) -> Received:
         """The model and every part's broadcasts, checked against what is declared."""
@@ -89,7 +92,7 @@ class Federation:
         self.phase("before round", round)
         inbox = self._train(snap, participants, report)
         self.phase("train", round)
-        self._stand_in(snap, absent, inbox)
+        self._stand_in(snap, absent, inbox, report)
         self.phase("stand-ins", round)
         for part in self.method.merge_order if inbox.clients else ():
             after = part.merge(self._server(snap, part), inbox.of(part.name))
@@ -98,10 +101,9 @@ class Federation:
         for part in self.method.parts:
             snap = self._apply(snap, part, part.step(self._server(snap, part)), part.edits_model)
         self.phase("step", round)
-        snap = replace(snap, seen=snap.seen | set(participants))
         snap = self._exchange(snap, "after merge", participants, report)
         self.phase("after merge", round)
-        return snap
+        return replace(snap, seen=snap.seen | set(participants))
 
     def _train(self, snap: Snapshot, participants: list[int], report: Report) -> Inbox:
         received = self.received(snap)
@@ -136,18 +138,31 @@ class Federation:
             for name, value in sent.items():
                 snap.ledger.up(snap.round, phase, client, part, name, declared[part][name], value)
         if self.keeps(snap.round, client):
-            report.messages[f"{client}" if phase == "train" else f"{client}-{phase.replace(' ', '-')}"] = message
+            name = f"{client}" if phase == "train" else f"{client}-{phase.replace(' ', '-')}"
+            report.messages[name] = report.messages.get(name, {}) | message
         if taken:
             self.store.put(client, self.store.get(client) | outcome.mine)
         else:
             report.dropped.append(client)
 
-    def _stand_in(self, snap: Snapshot, absent: list[int], inbox: Inbox) -> None:
-        """What trains for absent clients, by the server's own engine and outside the ledger: nothing travels."""
+    def _stand_in(self, snap: Snapshot, absent: list[int], inbox: Inbox, report: Report) -> None:
+        """What trains for absent clients, by the server's own engine and outside the ledger: nothing travels.
+
+        A stand-in has a state of its own (kept under ~client), so that what it adds to the server's sums stays
+        accounted for; the client it stands for does not lend it anything.
+        """
         found = {k: s for p in self.method.parts for k, s in p.stand_ins(self._server(snap, p), absent).items()}
-        if found:
-            for outcome in self.engine.stand_in(snap.round, self.received(snap), found, self.store.fresh):
-                inbox.add(outcome.client, found[outcome.client].rows, outcome.message)
+        found = {k: stand_in for k, stand_in in found.items() if len(stand_in.x)}
+        if not found:
+            return
+        declared = {part.name: part.sends for part in self.method.parts}
+        mine = {k: self.store.entries[~k] for k in found if ~k in self.store.entries}
+        for outcome in self.engine.stand_in(snap.round, self.received(snap), found, mine):
+            k, message = outcome.client, in_order(outcome.message, declared)
+            if inbox.add(k, found[k].rows, message):
+                self.store.put(~k, outcome.mine)
+            else:
+                report.dropped.append(k)
 
     def _exchange(self, snap: Snapshot, when: str, participants: list[int], report: Report) -> Snapshot:
         """Every part's exchange that is due now."""
@@ -166,17 +181,20 @@ class Federation:
 
     def _share(self, snap: Snapshot, part: Part, due: Exchange, clients: list[int], report: Report) -> Snapshot:
         """One part's exchange: the model goes down where it is needed, artefacts come up, the server collects."""
+        received = self.received(snap)
         if due.model:
             snap.ledger.down(snap.round, due.when, clients, "model", "weights", MODEL, snap.model)
+        else:
+            received = received._replace(model={})
         declared = {part.name: part.shares}
         inbox = Inbox(declared, self.weigh_by_rows)
-        for outcome in self.engine.share(snap.round, part.name, self.received(snap), clients, self.store.get):
+        for outcome in self.engine.share(snap.round, part.name, received, clients, self.store.get):
             self._take_in(snap, due.when, outcome, inbox, report, declared)
         after = part.collect(self._server(snap, part), inbox.of(part.name))
         return self._apply(snap, part, after, part.owner or part.edits_model)
 
     def _server(self, snap: Snapshot, part: Part) -> Server:
-        def generator(*key: int | str) -> torch.Generator:
+        def generator(*key: int | str) -> np.random.Generator:
             return self.plan.generator(snap.round, "server", part.name, *key)
 
         return Server(snap.model, snap.parts.get(part.name, {}), snap.round, self.model, self.task, generator)

@@ -36,8 +36,35 @@ def pack(value: Any) -> Any:
 
 def is_finite(message: Message) -> bool:
     """Whether every number of a message is finite."""
-    leaves = [leaf for leaf in torch.utils._pytree.tree_leaves(message) if leaf.is_floating_point()]
-    return all(bool(torch.isfinite(leaf).all()) for leaf in leaves)
+    flags = [torch.isfinite(t).all() for t in torch.utils._pytree.tree_leaves(message) if t.is_floating_point()]
+    return not flags or bool(torch.stack(flags).all())  # one look at the device, not one per tensor
+
+
+@dataclass
+class _Sum:
+    """A growing sum of one artefact: floats in float64, integers in int64."""
+
+    like: Value  # the first client's value, for names and types
+    total: State
+    weight: float = 0.0
+
+    def add(self, value: Value, factor: float) -> None:
+        self.weight += factor
+        named = as_state(value)
+        # By name: a message that crossed a process may list its tensors in another order.
+        for key, total in self.total.items():
+            if named[key].is_floating_point():
+                total.add_(named[key].to(torch.float64), alpha=factor)
+            else:
+                total.add_(named[key])
+
+    def finish(self, mean: bool) -> Any:
+        """The sum or the weighted mean; a mean of integers has no meaning and is the first client's value."""
+        like = as_state(self.like)
+        done = {key: (t / self.weight if mean else t).to(like[key].dtype) for key, t in self.total.items()}
+        if mean:
+            done |= {key: t for key, t in like.items() if not t.is_floating_point()}
+        return done if isinstance(self.like, dict) else done[""]
 
 
 @dataclass
@@ -45,21 +72,19 @@ class Messages:
     """One part's messages of a round."""
 
     clients: list[int] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
-    _sums: dict[str, tuple[State, Value]] = field(default_factory=dict)  # artefact -> (sum in float64, first value)
+    _sums: dict[str, _Sum] = field(default_factory=dict)
     _each: dict[str, list[tuple[int, Value]]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.clients)
 
     def mean(self, name: str) -> Any:
-        """Weighted mean; integers take the first client's value."""
-        total = sum(self.weights)
-        return _finish(*self._sums[name], 1.0 / total if total else 0.0)
+        """Weighted mean over the clients that sent it; integers take the first client's value."""
+        return self._sums[name].finish(mean=True)
 
     def sum(self, name: str) -> Any:
-        """Plain sum over clients; integers take the first client's value."""
-        return _finish(*self._sums[name], 1.0)
+        """Plain sum over clients."""
+        return self._sums[name].finish(mean=False)
 
     def each(self, name: str) -> list[tuple[int, Any]]:
         """(client, value), in the order of the clients."""
@@ -72,32 +97,19 @@ class Messages:
     def add(self, client: int, weight: float, sent: dict[str, Value], declared: dict[str, Artefact]) -> None:
         """Take one client's artefacts in."""
         self.clients.append(client)
-        self.weights.append(weight)
         for name, value in sent.items():
             how = declared[name].reduce
             if how in ("each", "rows"):
                 self._each.setdefault(name, []).append((client, value))
-            else:
-                self._accumulate(name, value, weight if how == "mean" else 1.0)
-
-    def _accumulate(self, name: str, value: Value, factor: float) -> None:
-        named = as_state(value)
-        if name not in self._sums:
-            zeros = {key: torch.zeros_like(t, dtype=torch.float64) for key, t in named.items()}
-            self._sums[name] = (zeros, value)
-        # By name: a message that crossed a process may list its tensors in another order.
-        for key, total in self._sums[name][0].items():
-            if named[key].is_floating_point():
-                total.add_(named[key].to(torch.float64), alpha=factor)
+                continue
+            if name not in self._sums:
+                zeros = {key: torch.zeros_like(t, dtype=_wide(t)) for key, t in as_state(value).items()}
+                self._sums[name] = _Sum(value, zeros)
+            self._sums[name].add(value, weight if how == "mean" else 1.0)
 
 
-def _finish(total: State, first: Value, factor: float) -> Any:
-    like = as_state(first)
-    done = {
-        key: (t * factor).to(like[key].dtype) if like[key].is_floating_point() else like[key]
-        for key, t in total.items()
-    }
-    return done if isinstance(first, dict) else done[""]
+def _wide(t: Tensor) -> torch.dtype:
+    return torch.float64 if t.is_floating_point() else torch.int64
 
 
 class Inbox:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from unskew.core.state import State, Value
@@ -46,6 +46,10 @@ class Exchange:
     who: Literal["participants", "newcomers", "all"] = "participants"
     every: int = 1  # rounds; counts from round `every`
     model: bool = True
+
+    def __post_init__(self) -> None:
+        if self.who == "newcomers" and self.when == "at the end":
+            raise ValueError("an exchange at the end has no newcomers: everybody who took part was seen before")
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,10 @@ class Part:
         """Further rows for this round; an empty one is not seen by the loss."""
         return {}
 
-    def draws(self, when: Literal["init", "steps", "share"], sizes: Sizes, generator: torch.Generator) -> State:
-        """Random tensors; for "steps" the leading axis is the step."""
+    def draws(
+        self, when: Literal["init", "steps", "share"], sizes: Sizes, generator: np.random.Generator
+    ) -> dict[str, Any]:
+        """Random arrays or tensors; for "steps" the leading axis is the step."""
         return {}
 
     def batch(self, batch: Batch, received: dict[str, Any], train: bool) -> Batch:
@@ -121,11 +127,11 @@ class Part:
         return {}
 
     def up(self, end: End) -> tuple[dict[str, Value], State]:
-        """Artefacts to send after training, and the client's new state."""
+        """Artefacts to send after training, and the client's new state; an empty one keeps the old."""
         return {}, end.mine
 
     def share(self, client: Client) -> tuple[dict[str, Value], State]:
-        """Artefacts outside training, at `exchange`, and the client's new state."""
+        """Artefacts outside training, at `exchange`, and the client's new state; an empty one keeps the old."""
         return {}, client.mine
 
     # server

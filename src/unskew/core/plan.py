@@ -7,12 +7,13 @@ and the engine, the number of workers or a resume cannot change anything.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unskew.core.part import Sizes, Stream
+from unskew.core.part import Part, Sizes, Stream
 from unskew.core.work import Work
 
 
@@ -43,9 +44,9 @@ class Plan:
     absences: tuple[Absence, ...] = ()
     released: bool = False  # sample clients as the code of FLea and FedLMD does: from the number of the round alone
 
-    def generator(self, *key: int | str) -> torch.Generator:
-        """A fresh generator for a key such as (round, client, "order")."""
-        return torch.Generator().manual_seed(key_of(self.seed, *key))
+    def generator(self, *key: int | str) -> np.random.Generator:
+        """A fresh generator for a key such as (round, client, "order"); all 128 bits of the key count."""
+        return np.random.Generator(np.random.Philox(key=key_of(self.seed, *key, bits=128)))
 
     def absent(self, round: int) -> list[int]:
         """Clients that cannot be reached in this round."""
@@ -57,9 +58,7 @@ class Plan:
         if self.released:
             order = np.random.RandomState(round - 1).permutation(self.clients)  # what their choice() takes the head of
         else:
-            order = np.random.Generator(np.random.Philox(key_of(self.seed, round, "participants"))).permutation(
-                self.clients
-            )
+            order = self.generator(round, "participants").permutation(self.clients)
         # One order for all, whoever is absent.
         present = [int(k) for k in order if int(k) not in away]
         return sorted(present[: max(int(self.participation * self.clients), 1)])
@@ -71,7 +70,7 @@ class Plan:
         size = per_epoch * work.batch
         weight = (torch.arange(size) < rows).float().view(per_epoch, work.batch)
         epochs = -(-steps // per_epoch)
-        index = [cycled(torch.randperm(rows, generator=generator), size) for _ in range(epochs)]
+        index = [cycled(torch.from_numpy(generator.permutation(rows)), size) for _ in range(epochs)]
         if not index:
             return Order(torch.zeros(0, work.batch, dtype=torch.int64), torch.zeros(0, work.batch))
         return Order(torch.stack(index).view(-1, work.batch)[:steps], weight.repeat(epochs, 1)[:steps])
@@ -80,30 +79,28 @@ class Plan:
         """[steps, batch] rows of a stream: endless shuffled passes, or independent draws."""
         rows, generator = len(stream.x), self.generator(round, client, name)
         if stream.order == "uniform":
-            return torch.randint(rows, (steps, batch), generator=generator)
-        passes = [torch.randperm(rows, generator=generator) for _ in range(-(-steps * batch // rows))]
-        return (
-            torch.cat(passes)[: steps * batch].view(steps, batch)
-            if passes
-            else torch.zeros(0, batch, dtype=torch.int64)
-        )
+            return torch.from_numpy(generator.integers(rows, size=(steps, batch)))
+        passes = [generator.permutation(rows) for _ in range(-(-steps * batch // rows))]
+        taken = np.concatenate([np.zeros(0, dtype=np.int64), *passes])[: steps * batch]
+        return torch.from_numpy(taken.reshape(steps, batch))
 
     def step_seeds(self, round: int, client: int, steps: int) -> Tensor:
         """[steps] seeds of the dropout masks."""
-        return torch.randint(2**31, (steps,), generator=self.generator(round, client, "dropout"))
+        return torch.from_numpy(self.generator(round, client, "dropout").integers(2**31, size=steps))
 
     def part_draws(
-        self, part: object, name: str, when: str, round: int, client: int, sizes: Sizes
+        self, part: Part, when: Literal["init", "steps", "share"], round: int, client: int, sizes: Sizes
     ) -> dict[str, Tensor]:
         """A part's own random tensors; those of "init" do not depend on the round."""
-        key: Sequence[int | str] = (client, name, when) if when == "init" else (round, client, name, when)
-        return part.draws(when, sizes, self.generator(*key))  # type: ignore[attr-defined]
+        key: Sequence[int | str] = (client, part.name, when) if when == "init" else (round, client, part.name, when)
+        drawn = part.draws(when, sizes, self.generator(*key))
+        return {name: torch.as_tensor(numbers) for name, numbers in drawn.items()}
 
 
-def key_of(*key: int | str) -> int:
-    """63 bits that differ for different keys; lengths are part of the text, so ("a", "bc") is not ("ab", "c")."""
+def key_of(*key: int | str, bits: int = 32) -> int:
+    """A number that differs for different keys; lengths are part of the text, so ("a", "bc") is not ("ab", "c")."""
     text = "|".join(f"{type(word).__name__}{len(str(word))}:{word}" for word in key)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=bits // 8).digest())
 
 
 def cycled(order: Tensor, size: int) -> Tensor:

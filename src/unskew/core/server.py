@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from unskew.core.ledger import Ledger
@@ -34,7 +34,7 @@ class Server:
     round: int
     net: Model
     task: Task
-    generator: Callable[..., torch.Generator]  # keyed draws: generator("shuffle")
+    generator: Callable[..., np.random.Generator]  # keyed draws: generator("shuffle")
 
     def replace(self, **changes: Any) -> Server:
         return replace(self, **changes)

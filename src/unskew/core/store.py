@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from unskew.core.state import Tree, tree_map
 
@@ -29,7 +30,7 @@ class ClientStore:
     def put(self, client: int, tree: Tree) -> None:
         """New state, kept when the round commits. Stateless methods keep nothing."""
         if tree:
-            self.pending[client] = tree_map(lambda t: t.detach().to(self.home), tree)
+            self.pending[client] = tree_map(lambda t: _own(t.detach().to(self.home)), tree)
 
     def commit(self) -> None:
         """The round is complete: its changes become the entries."""
@@ -40,3 +41,8 @@ class ClientStore:
     def rollback(self) -> None:
         """The round did not complete: forget its changes."""
         self.pending = {}
+
+
+def _own(t: Tensor) -> Tensor:
+    """A tensor with memory of its own: one client's row of a stack would keep the whole stack alive."""
+    return t.clone() if t.untyped_storage().nbytes() > t.nbytes else t

@@ -62,11 +62,11 @@ def _displacement(steps: int, rho: float, nesterov: bool, forget: bool) -> float
 
 def clip_gradients(leaves: Iterable[Tensor], limit: float, stacked: bool) -> None:
     """Scale each client's gradient to at most `limit` in norm; on a stack the norm is per client, never over all."""
-    leaves = list(leaves)
-    grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
+    trained = [leaf for leaf in leaves if leaf.grad is not None]
+    grads = [leaf.grad for leaf in trained if leaf.grad is not None]
     square = sum(g.pow(2).reshape(len(g), -1).sum(1) if stacked else g.pow(2).sum() for g in grads)
     if not isinstance(square, Tensor):
         return
     factor = (limit / square.sqrt().clamp_min(1e-12)).clamp_max(1.0)
-    for grad in grads:
-        grad.mul_(factor.view(-1, *(1,) * (grad.ndim - 1)) if stacked else factor)
+    for leaf, grad in zip(trained, grads):  # never in place: autograd may give two leaves the same tensor
+        leaf.grad = grad * (factor.view(-1, *(1,) * (grad.ndim - 1)) if stacked else factor)

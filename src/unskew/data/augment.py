@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,14 +22,14 @@ class Augment:
     def __bool__(self) -> bool:
         return bool(self.crop or self.flip or self.cutout)
 
-    def draw(self, generator: torch.Generator, steps: int, batch: int, shape: tuple[int, ...]) -> dict[str, Tensor]:
+    def draw(self, generator: np.random.Generator, steps: int, batch: int, shape: tuple[int, ...]) -> dict[str, Tensor]:
         """[steps, batch, ...] choices for rows of `shape` [channels, height, width]."""
-        height, width = shape[-2:]
-        wide = torch.tensor([height, width])
+        # Always the same numbers in the same order, so that one option does not change another's draws.
+        numbers = torch.from_numpy(generator.random((steps, batch, 5)))
         return {
-            "offset": torch.randint(2 * self.crop + 1, (steps, batch, 2), generator=generator),
-            "flip": torch.rand(steps, batch, generator=generator) < (0.5 if self.flip else 0.0),
-            "hole": (torch.rand(steps, batch, 2, generator=generator) * wide).long(),
+            "offset": (numbers[..., :2] * (2 * self.crop + 1)).long(),
+            "flip": numbers[..., 2] < (0.5 if self.flip else 0.0),
+            "hole": (numbers[..., 3:] * torch.tensor(shape[-2:])).long(),
         }
 
     def apply(self, x: Tensor, draw: dict[str, Tensor], prepare: Callable[[Tensor], Tensor]) -> Tensor:

@@ -1,9 +1,11 @@
 """The two value types that every reader returns: `Split`, the rows of one split, and `Dataset`, the named splits."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from unskew.data.split import stratified
 from unskew.errors import UserError
@@ -77,14 +79,16 @@ class Dataset:
 
         x: [B, ...] as stored; returns [B, ...] float32, never the same memory as x.
         """
-        out = x.to(torch.float32, copy=True)
-        if x.dtype == torch.uint8:
-            out.div_(255)
-        if self.mean is not None and self.std is not None:
-            along = (-1, *(1 for _ in self.shape[1:]))
-            out.sub_(torch.tensor(self.mean, device=x.device).view(along))
-            out.div_(torch.tensor(self.std, device=x.device).view(along))
-        return out
+        return self.preparer(x.device)(x)
+
+    def preparer(self, device: torch.device, dtype: torch.dtype = torch.float32) -> Callable[[Tensor], Tensor]:
+        """`prepare` with its constants on a device already, so that no step waits for a copy."""
+        mean, std = self.mean, self.std
+        if mean is None or std is None:
+            return lambda x: _scaled(x).to(dtype)
+        along = (-1, *(1 for _ in self.shape[1:]))
+        centre, width = (torch.tensor(numbers, device=device).view(along) for numbers in (mean, std))
+        return lambda x: _scaled(x).sub_(centre).div_(width).to(dtype)
 
     def hold_out(self, fraction: float, seed: int) -> "Dataset":
         """A dataset with `fraction` of the training rows moved to validation, stratified by class, pure in `seed`."""
@@ -140,6 +144,12 @@ def _check_values(split: Split, where: str, classes: int) -> None:
                 f"{where}: expected finite numbers in float32, found nan or infinity (first in row {row}); "
                 "clean or rescale x first, for example with numpy.nan_to_num(x)"
             )
+
+
+def _scaled(x: Tensor) -> Tensor:
+    """Float32 in new memory; uint8 is divided by 255."""
+    out = x.to(torch.float32, copy=True)
+    return out.div_(255) if x.dtype == torch.uint8 else out
 
 
 def _check_scale(name: str, mean: tuple[float, ...] | None, std: tuple[float, ...] | None, channels: int) -> None:

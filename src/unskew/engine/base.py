@@ -27,17 +27,22 @@ class Source:
 
     x: Tensor
     y: Tensor
-    index: dict[int, Tensor]
+    index: dict[int, Tensor]  # on the host, where the plan is made
     classes: int
     prepare: Callable[[Tensor], Tensor]
+    dtype: torch.dtype
     augment: Augment = field(default_factory=Augment)
     more: dict[str, Tensor] = field(default_factory=dict)
+    _facts: dict[int, Facts] = field(default_factory=dict)
 
-    def facts(self, client: int, dtype: torch.dtype) -> Facts:
-        """Number of rows and label counts of a client."""
-        y = self.y[self.index[client]]
-        counts = y.sum(0) if y.ndim > 1 else torch.bincount(y, minlength=self.classes)
-        return Facts(torch.tensor(float(len(y)), dtype=dtype, device=y.device), counts.to(dtype))
+    def facts(self, client: int) -> Facts:
+        """Number of rows and label counts of a client, counted once."""
+        if client not in self._facts:
+            y = self.y[self.index[client].to(self.y.device)]
+            counts = y.sum(0) if y.ndim > 1 else torch.bincount(y, minlength=self.classes)
+            rows = torch.tensor(float(len(y)), dtype=self.dtype, device=y.device)
+            self._facts[client] = Facts(rows, counts.to(self.dtype))
+        return self._facts[client]
 
 
 class Outcome(NamedTuple):
@@ -74,7 +79,7 @@ class Engine(Protocol):
     ) -> Iterator[Outcome]: ...
 
     def stand_in(
-        self, round: int, received: Received, rows: dict[int, StandIn], mine: Callable[[int], Tree]
+        self, round: int, received: Received, rows: dict[int, StandIn], mine: dict[int, Tree]
     ) -> Iterator[Outcome]: ...
 
     def share(
@@ -99,17 +104,21 @@ class Setting:
     device: torch.device
     dtype: torch.dtype
 
+    def planned(self, round: int) -> tuple[Method, Work]:
+        """Parts and work of a round, with numbers as numbers: for draws and streams, which are made on the host."""
+        return self.method.now(max(round, 1), self.task)
+
     def in_force(self, round: int) -> tuple[Method, Work]:
-        """Parts (with tensors for floats) and work of a round."""
-        method, work = self.method.now(max(round, 1), self.task)
+        """The same with float fields as tensors on the device: for what a step computes."""
+        method, work = self.planned(round)
         return method.on(self.device, self.dtype), work
 
-    def newcomer(self, client: int) -> Tree:
+    def newcomer(self, client: int, source: Source | None = None) -> Tree:
         """State of a client that has none yet."""
-        facts, tree = self.source.facts(client, self.dtype), {}
+        facts, tree = (source or self.source).facts(client), {}
         sizes = Sizes(int(facts.rows), 0, self.task.work.batch, self.task.classes, {})
         for part in self.method.parts:
-            draws = self.plan.part_draws(part, part.name, "init", 0, client, sizes)
+            draws = self.plan.part_draws(part, "init", 0, client, sizes)
             state = part.client_init(self.model, Newcomer(client, facts, draws))
             if state:
                 tree[part.name] = {name: tensor.to(self.device) for name, tensor in state.items()}
@@ -119,12 +128,12 @@ class Setting:
         """Stand-ins as a source of their own: rows are ready for the model and are not augmented."""
         index, at = {}, 0
         for client, stand_in in rows.items():
-            index[client] = torch.arange(at, at + len(stand_in.x), device=self.device)
+            index[client] = torch.arange(at, at + len(stand_in.x))
             at += len(stand_in.x)
         first = next(iter(rows.values()))
         more = {name: torch.cat([s.more[name] for s in rows.values()]) for name in first.more}
         x, y = torch.cat([s.x for s in rows.values()]), torch.cat([s.y for s in rows.values()])
-        return Source(x, y, index, self.task.classes, lambda x: x, more=more)
+        return Source(x, y, index, self.task.classes, lambda x: x, self.dtype, more=more)
 
     def score(self, round: int, received: Received, split: str, first: int, last: int) -> Score:
         """Predictions on rows first..last of a split, in eval mode, through every part's `batch`."""

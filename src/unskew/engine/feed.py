@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +29,7 @@ class Cohort:
         self, setting: Setting, source: Source, round: int, received: Received, clients: list[int], mine: list[Tree]
     ) -> None:
         self.setting, self.source, self.clients = setting, source, clients
-        method, self.work = setting.in_force(round)
+        method, self.work = setting.planned(round)
         plans = [
             _ClientPlan(setting, source, method, self.work, round, received, k, tree) for k, tree in zip(clients, mine)
         ]
@@ -37,7 +38,7 @@ class Cohort:
         self._pools = _pools(plans)
         gathered = stack(tree_map(lambda t: _lengthened(t, longest), plan.tensors) for plan in plans)
         self._plan = tree_map(lambda t: t.to(device), gathered)
-        self.facts: Facts = stack(source.facts(k, setting.dtype) for k in clients)
+        self.facts: Facts = stack(source.facts(k) for k in clients)
 
     def at(self, step: int, width: int) -> Moment:
         """Inputs of a step, each with a leading axis of `width` clients."""
@@ -98,7 +99,7 @@ class _ClientPlan:
         sizes = Sizes(rows, steps, work.batch, source.classes, {key: len(s.x) for key, s in self.streams.items()})
         own = torch.where(order.index < rows, order.index, 0)
         self.tensors = {
-            "index": source.index[client].cpu()[own],
+            "index": source.index[client][own],
             "weight": order.weight.to(setting.dtype),
             "epoch": torch.arange(steps) // max(work.steps_per_epoch(total), 1),
             "seed": plan.step_seeds(round, client, steps),
@@ -123,7 +124,7 @@ class _ClientPlan:
         return rows, joined
 
     @staticmethod
-    def _augment(generator: torch.Generator, source: Source, steps: int, batch: int) -> State:
+    def _augment(generator: np.random.Generator, source: Source, steps: int, batch: int) -> State:
         return source.augment.draw(generator, steps, batch, tuple(source.x.shape[1:])) if source.augment else {}
 
 
@@ -144,7 +145,7 @@ def signature(method: Method, received: Received, mine: Tree) -> tuple[Any, ...]
 
 
 def _draws(setting: Setting, method: Method, round: int, client: int, sizes: Sizes) -> dict[str, State]:
-    draws = {p.name: setting.plan.part_draws(p, p.name, "steps", round, client, sizes) for p in method.parts}
+    draws = {p.name: setting.plan.part_draws(p, "steps", round, client, sizes) for p in method.parts}
     return {name: floats_as(state, setting.dtype) for name, state in draws.items() if state}
 
 

@@ -57,13 +57,15 @@ class LoopEngine:
         return self._outcomes(received, requests)
 
     def stand_in(
-        self, round: int, received: Received, rows: dict[int, StandIn], mine: Callable[[int], Tree]
+        self, round: int, received: Received, rows: dict[int, StandIn], mine: dict[int, Tree]
     ) -> Iterator[Outcome]:
         """Stand-ins are trained inline: their rows exist only here."""
         source = self.setting.stand_in_source(rows)
-        with _one_thread():
-            for client in rows:
-                yield self._train_one(source, round, received, client, mine(client))
+        for client in rows:
+            state = mine.get(client) or self.setting.newcomer(client, source)
+            with _one_thread():
+                outcome = self._train_one(source, round, received, client, state)
+            yield outcome
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
         """Scores of a split, chunk by chunk."""
@@ -97,7 +99,7 @@ class LoopEngine:
         """One request, in a worker or inline."""
         if header["do"] == "receive":
             tree = unflatten(body, DEEP)
-            self._received = Received(tree["model"], tree.get("parts", {}))
+            self._received = Received(tree.get("model", {}), tree.get("parts", {}))
             return {}, {}
         if header["do"] == "score":
             score = self.setting.score(
@@ -121,7 +123,7 @@ class LoopEngine:
     def _share_one(self, round: int, part: str, client: int, mine: Tree) -> Outcome:
         setting = self.setting
         draws = share_draws(setting, part, round, client)
-        facts, index = setting.source.facts(client, setting.dtype), setting.source.index[client]
+        facts, index = setting.source.facts(client), setting.source.index[client].to(self.device)
         sent, kept = share_one(setting, part, round, self._received, mine.get(part, {}), draws, facts, index)
         return Outcome(client, {part: pack(sent)} if sent else {}, {part: kept} if kept else {}, {})
 

@@ -14,11 +14,11 @@ from unskew.engine.feed import floats_as
 
 def share_draws(setting: Setting, part: str, round: int, client: int) -> State:
     """A part's random tensors for an exchange of one client."""
-    method, work = setting.in_force(round)
+    method, work = setting.planned(round)
     rows = len(setting.source.index[client])
     sizes = Sizes(rows, 0, work.batch, setting.task.classes, {})
     owner = next(p for p in method.parts if p.name == part)
-    draws = setting.plan.part_draws(owner, part, "share", round, client, sizes)
+    draws = setting.plan.part_draws(owner, "share", round, client, sizes)
     return {name: t.to(setting.device) for name, t in floats_as(draws, setting.dtype).items()}
 
 
@@ -40,7 +40,7 @@ def share_one(
 
 def padded(tensors: list[Tensor]) -> Tensor:
     """Ragged [n_i, ...] to one stack [m, max n, ...]: integers are padded with -1 (picks nothing), floats with 0."""
-    fill = 0 if tensors[0].is_floating_point() else -1
+    fill = 0 if tensors[0].is_floating_point() or tensors[0].dtype == torch.bool else -1
     if tensors[0].ndim == 0 or len({len(t) for t in tensors}) == 1:
         return torch.stack(tensors)
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=fill)

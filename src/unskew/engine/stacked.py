@@ -55,17 +55,27 @@ class StackedEngine:
         return self._train(self.setting.source, round, received, clients, mine)
 
     def stand_in(
-        self, round: int, received: Received, rows: dict[int, StandIn], mine: Callable[[int], Tree]
+        self, round: int, received: Received, rows: dict[int, StandIn], mine: dict[int, Tree]
     ) -> Iterator[Outcome]:
         """The same for stand-ins."""
-        return self._train(self.setting.stand_in_source(rows), round, received, list(rows), mine)
+        source = self.setting.stand_in_source(rows)
+        states = {k: mine.get(k) or self.setting.newcomer(k, source) for k in rows}
+        return self._train(source, round, received, list(rows), states.__getitem__)
 
     def share(
         self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
     ) -> Iterator[Outcome]:
         """One part's exchange on a stack of clients, whose rows are padded to the longest."""
-        for cohort in _pieces(clients, self.limit or max(len(clients), 1)):
-            yield from self._share(round, part, received, cohort, [to_device(mine(k), self.device) for k in cohort])
+        source = self.setting.source
+        longest = max((len(source.index[k]) for k in clients), default=0)
+        row = source.x[0].numel() * self.setting.dtype.itemsize
+        # Rows, their activations and what is sent: eight times the rows is a start, and what does not fit is halved.
+        size = cohort_size(8 * longest * row, memory_there_is(self.device))
+
+        def play(cohort: list[int]) -> list[Outcome]:
+            return list(self._share(round, part, received, cohort, [to_device(mine(k), self.device) for k in cohort]))
+
+        return (outcome for outcomes, _ in _fitting(clients, size, play) for outcome in outcomes)
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
         """Scores of a split."""
@@ -77,42 +87,25 @@ class StackedEngine:
         self, source: Source, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
     ) -> Iterator[Outcome]:
         """Cohorts of clients that can be stacked and that fit; outcomes are handed out in the order given."""
-        if not clients:
-            return
-        states = {k: to_device(mine(k), self.device) for k in clients}
-        method, work = self.setting.in_force(round)
+        method, _ = self.setting.planned(round)
         groups: dict[tuple[Any, ...], list[int]] = {}
-        for k in sorted(clients, key=lambda k: -work.steps_for(len(source.index[k]))):
-            groups.setdefault(signature(method, received, states[k]), []).append(k)
+        for k in clients:
+            groups.setdefault(signature(method, received, mine(k)), []).append(k)
         done: dict[int, Outcome] = {}
-        due = iter(clients)
-        waiting = next(due, None)
+        due = list(reversed(clients))
         for group in groups.values():
-            for outcome in self._fitting(source, round, received, group, states):
-                done[outcome.client] = outcome
-            while waiting in done:
-                yield done.pop(waiting)
-                waiting = next(due, None)
+            if self.limit is None:
+                longest = max(group, key=lambda k: len(source.index[k]))
+                self.limit = self._measure(source, round, received, longest, to_device(mine(longest), self.device))
 
-    def _fitting(
-        self, source: Source, round: int, received: Received, clients: list[int], states: dict[int, Tree]
-    ) -> Iterator[Outcome]:
-        """Cut a group to the memory there is; a cohort that still does not fit is halved and trained again."""
-        if self.limit is None:
-            self.limit = self._measure(source, round, received, clients[0], states[clients[0]])
-        queue = list(_pieces(clients, self.limit))
-        while queue:
-            cohort = queue.pop(0)
-            try:
-                outcomes = self._cohort(source, round, received, cohort, [states[k] for k in cohort])
-            except torch.OutOfMemoryError:
-                if len(cohort) == 1:
-                    raise
-                torch.cuda.empty_cache()
-                self.limit = (len(cohort) + 1) // 2
-                queue = [*_pieces(cohort, self.limit), *(piece for q in queue for piece in _pieces(q, self.limit))]
-                continue
-            yield from outcomes
+            def play(cohort: list[int]) -> list[Outcome]:
+                return self._cohort(source, round, received, cohort, [to_device(mine(k), self.device) for k in cohort])
+
+            for outcomes, fits in _fitting(group, self.limit, play):
+                self.limit = fits
+                done |= {outcome.client: outcome for outcome in outcomes}
+                while due and due[-1] in done:
+                    yield done.pop(due.pop())
 
     def _measure(self, source: Source, round: int, received: Received, client: int, mine: Tree) -> int:
         """How many clients like this one, the longest, fit."""
@@ -131,12 +124,12 @@ class StackedEngine:
     def _cohort(
         self, source: Source, round: int, received: Received, clients: list[int], mine: list[Tree]
     ) -> list[Outcome]:
-        """Train clients, sorted by falling steps, in one stack."""
-        setting, m = self.setting, len(clients)
+        """Train clients in one stack, the longest first."""
+        setting = self.setting
         method, work = setting.in_force(round)
         feed = Cohort(setting, source, round, received, clients, mine)
-        order = sorted(range(m), key=lambda i: -feed.steps[i])
-        if order != list(range(m)):  # streams that join the epoch can change who is longest
+        order = sorted(range(len(clients)), key=lambda i: -feed.steps[i])
+        if order != list(range(len(clients))):
             return self._cohort(source, round, received, [clients[i] for i in order], [mine[i] for i in order])
         kept = stack(mine)
         final, terms = self._steps(method, work, received, kept, feed)
@@ -179,8 +172,8 @@ class StackedEngine:
         setting = self.setting
         draws = [share_draws(setting, part, round, k) for k in clients]
         drawn = {name: padded([d[name] for d in draws]) for name in draws[0]}
-        facts = stack(setting.source.facts(k, setting.dtype) for k in clients)
-        index = padded([setting.source.index[k] for k in clients])
+        facts = stack(setting.source.facts(k) for k in clients)
+        index = padded([setting.source.index[k] for k in clients]).to(self.device)
         own = stack([tree.get(part, {}) for tree in mine])
         each = vmap(lambda o, d, f, i: share_one(setting, part, round, received, o, d, f, i))
         sent, kept = each(own, drawn, facts, index)
@@ -208,6 +201,25 @@ def _head(tree: Any, width: int) -> Any:
 
 def _row(tree: dict, i: int) -> dict:
     return tree_map(lambda t: t[i], tree)
+
+
+def _fitting(
+    clients: list[int], size: int, play: Callable[[list[int]], list[Outcome]]
+) -> Iterator[tuple[list[Outcome], int]]:
+    """Outcomes of cohorts of at most `size`, and that size; a cohort that does not fit is halved and played again."""
+    queue = list(_pieces(clients, size))
+    while queue:
+        cohort = queue.pop(0)
+        try:
+            outcomes = play(cohort)
+        except torch.OutOfMemoryError:
+            if len(cohort) == 1:
+                raise
+            torch.cuda.empty_cache()
+            size = (len(cohort) + 1) // 2
+            queue = [piece for waiting in (cohort, *queue) for piece in _pieces(waiting, size)]
+            continue
+        yield outcomes, size
 
 
 def _pieces(clients: list[int], size: int) -> Iterator[list[int]]:

@@ -36,7 +36,7 @@ class SeededDropout(nn.Module):
 def replace_dropout(module: nn.Sequential) -> nn.Sequential:
     """The same network with every dropout layer drawn from the plan."""
     for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):  # named_children would skip a layer that is used twice
             if isinstance(child, nn.modules.dropout._DropoutNd):
                 whole_channels = isinstance(child, (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d))
                 setattr(parent, name, SeededDropout(child.p, whole_channels))

@@ -42,11 +42,6 @@ class Model:
         self._train, self._eval = copy.deepcopy(skeleton).train(), skeleton.eval()
 
     @property
-    def has_batchnorm(self) -> bool:
-        """Whether training changes more than parameters."""
-        return bool(self.buffers)
-
-    @property
     def count(self) -> int:
         """Number of parameters."""
         return sum(self.initial[name].numel() for name in self.parameters)

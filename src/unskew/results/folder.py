@@ -29,7 +29,7 @@ from unskew.errors import UserError
 from unskew.results.tables import LEDGER, METRICS, TIMES, Table
 
 FORMAT = 1
-KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "finished")
+KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "world", "finished")
 INITIAL = "checkpoint/initial.safetensors"
 
 
@@ -121,7 +121,9 @@ class Folder:
         temporary.replace(path)
         return hashlib.sha256(data).hexdigest()
 
-    def save(self, snap: Snapshot, store: ClientStore, finished: dict[str, Any] | None = None) -> None:
+    def save(
+        self, snap: Snapshot, store: ClientStore, world: dict[str, str], finished: dict[str, Any] | None = None
+    ) -> None:
         """A checkpoint after a complete round."""
         here = f"checkpoint/{snap.round:06d}{'-end' if finished else ''}"
         files = {"server.safetensors": to_bytes(flatten({"model": snap.model, "parts": snap.parts}))}
@@ -143,6 +145,7 @@ class Folder:
             "clients": self._client_files,
             "seen": sorted(snap.seen),
             "ledger": ledger,
+            "world": world,
             "finished": finished,
         }
         self.write("checkpoint/manifest.json", json.dumps(manifest).encode())

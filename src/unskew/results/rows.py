@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from unskew.core.server import Report
 from unskew.engine.base import Score
 
@@ -24,18 +26,19 @@ class RowMaker:
         """Accuracy in percent, mean loss, accuracy by class and the histogram of predictions."""
         for split, score in scores.items():
             confusion, total = score.confusion.double(), float(score.confusion.sum())
-            by_class = 100 * confusion.diagonal() / confusion.sum(1).clamp_min(1)
+            by_class = 100 * confusion.diagonal() / confusion.sum(1)
             values = {"accuracy": accuracy(score), "loss": score.loss / max(total, 1)}
-            values |= {f"accuracy/{c}": float(v) for c, v in enumerate(by_class)}
+            values |= {f"accuracy/{c}": float(v) for c, v in enumerate(by_class) if confusion[c].sum() > 0}
             values |= {f"predicted/{c}": float(v) for c, v in enumerate(confusion.sum(0))}
             for metric, value in values.items():
                 yield self._row(round, "server", split, prefix + metric, value)
 
     def terms(self, round: int, report: Report) -> Iterator[Row]:
         """Each client's mean loss terms, and who was left out because a number was not finite."""
-        for client, terms in report.terms.items():
-            for part, value in terms.items():
-                yield self._row(round, f"client-{client}", "train", f"loss/{part}", float(value))
+        named = [(client, part, value) for client, terms in report.terms.items() for part, value in terms.items()]
+        values = torch.stack([value for *_, value in named]).tolist() if named else []  # one transfer for all
+        for (client, part, _), value in zip(named, values):
+            yield self._row(round, f"client-{client}", "train", f"loss/{part}", value)
         for client in report.dropped:
             yield self._row(round, f"client-{client}", "train", "dropped", 1.0)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 METRICS = ("run", "method", "seed", "round", "who", "split", "metric", "value")
@@ -73,7 +74,9 @@ def summarise(run: str, method: str, metrics: pd.DataFrame, up: int, down: int, 
     rows = test_accuracy(metrics)
     if rows.empty:
         return Summary(run, method, float("nan"), 0, float("nan"), float("nan"), up, down, seconds)
-    accuracy, rounds = rows["value"].to_numpy(), rows["round"].to_numpy()
+    ended = metrics[(metrics["split"] == "test") & (metrics["metric"] == "end of run accuracy")]
+    # The model that is kept is the one after the exchanges at the end.
+    accuracy, rounds = (np.concatenate([rows[name], ended[name]]) for name in ("value", "round"))
     best = int(accuracy.argmax())
     late = float(accuracy[-10:].mean())
     return Summary(run, method, float(accuracy[best]), int(rounds[best]), float(accuracy[-1]), late, up, down, seconds)

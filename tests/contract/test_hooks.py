@@ -1,0 +1,285 @@
+"""What the federation promises to parts, one promise a test, in both engines where an engine is involved."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import parts
+import pytest
+import torch
+from pydantic import Field
+from small import dataset, experiment, federation, network
+
+import unskew as us
+from unskew.core import registry
+from unskew.core.messages import Messages
+from unskew.core.method import Method
+from unskew.core.state import State
+from unskew.core.work import clip_gradients
+from unskew.engine import stacked
+
+SUM, MEAN = {"n": us.Artefact("counts", reduce="sum")}, {"n": us.Artefact("statistics", reduce="mean")}
+
+
+@pytest.fixture
+def spy() -> Iterator[Any]:
+    """Registers parts for one test."""
+    before = dict(registry.PARTS)
+
+    def make(cls: type[us.Part], name: str = "spy") -> str:
+        us.part(name)(cls)
+        return f"fedavg+{name}"
+
+    yield make
+    registry.PARTS.clear()
+    registry.PARTS.update(before)
+
+
+def test_sum_of_integers_adds_up() -> None:
+    messages = Messages()
+    for client, counts in enumerate(([1, 2], [10, 20])):
+        messages.add(client, 1.0, {"n": torch.tensor(counts)}, SUM)
+    assert messages.sum("n").tolist() == [11, 22]
+
+
+def test_mean_is_over_those_who_sent() -> None:
+    messages = Messages()
+    messages.add(0, 3.0, {}, MEAN)
+    messages.add(1, 1.0, {"n": torch.tensor(4.0)}, MEAN)
+    assert messages.mean("n") == 4.0
+
+
+def test_stand_ins_leave_scaffolds_invariant_alone(engine: str) -> None:
+    """c = mean c_k, with the stand-in's variate counted as one of a client of its own."""
+    fed = federation("scaffold+test-digest", engine, absence=[{"clients": [2], "rounds": [2, 9]}], rounds=6)
+    snap = fed.start()
+    for _ in range(6):
+        snap, _ = fed.play(snap)
+        fed.store.commit()
+    assert ~2 in fed.store.entries
+    for name, c in snap.parts["scaffold"].items():
+        kept = sum(tree["scaffold"][name] for tree in fed.store.entries.values())
+        torch.testing.assert_close(c, kept / 3, rtol=1e-9, atol=1e-12)
+
+
+def test_stand_in_does_not_see_the_absent_clients_counts(engine: str, spy: Any) -> None:
+    """Its label counts are those of its own rows: soft labels of two rows."""
+    seen: list[tuple[int, list[float]]] = []
+
+    class Watch(us.Part):
+        def client_init(self, model: Any, client: us.Newcomer) -> State:
+            seen.append((client.id, client.facts.counts.tolist()))
+            return {"n": torch.zeros(())}
+
+        def stand_ins(self, server: us.Server, absent: list[int]) -> dict[int, us.StandIn]:
+            y = torch.full((2, 3), 1 / 3, dtype=torch.float64)
+            return {k: us.StandIn(torch.ones(2, 5, dtype=torch.float64), y, 2) for k in absent}
+
+    fed = federation(spy(Watch), engine, absence=[{"clients": [0], "rounds": [1, 2]}])
+    fed.play(fed.start())
+    assert (0, pytest.approx([2 / 3] * 3)) in seen
+
+
+def test_stand_in_without_rows_is_left_out(engine: str, spy: Any) -> None:
+    class Nothing(us.Part):
+        def stand_ins(self, server: us.Server, absent: list[int]) -> dict[int, us.StandIn]:
+            return {k: us.StandIn(torch.ones(0, 5), torch.zeros(0, dtype=torch.int64), 9) for k in absent}
+
+    fed = federation(spy(Nothing), engine, absence=[{"clients": [0, 1, 2], "rounds": [1, 2]}])
+    before = fed.start()
+    after, _ = fed.play(before)
+    assert after.model is before.model
+
+
+@pytest.mark.parametrize("when", ["before round", "after merge"])
+def test_newcomers_share_once(when: str, engine: str, spy: Any) -> None:
+    class Once(us.Part):
+        exchange = us.Exchange(when, who="newcomers", model=False)
+        shares = {"n": us.Artefact("counts", reduce="sum")}
+
+        def share(self, client: us.Client) -> tuple[dict, State]:
+            return {"n": client.facts.rows}, {}
+
+    fed = federation(spy(Once), engine, rounds=3)
+    snap, shared = fed.start(), []
+    for _ in range(3):
+        snap, _ = fed.play(snap)
+        shared.append(sorted(e.client for e in snap.ledger.entries if e.part == "spy"))
+    assert shared == [[0, 1, 2], [], []]
+
+
+def test_model_that_was_not_sent_is_not_there(engine: str, spy: Any) -> None:
+    class Peek(us.Part):
+        exchange = us.Exchange("after merge", model=False)
+        shares = {"f": us.Artefact("features", reduce="rows")}
+
+        def share(self, client: us.Client) -> tuple[dict, State]:
+            x, _, keep = client.rows(client.positions)
+            return {"f": us.Rows(client.at(x, 1), keep)}, {}
+
+    fed = federation(spy(Peek), engine)
+    with pytest.raises(us.UserError, match="model=True"):
+        fed.play(fed.start())
+
+
+def test_pick_beyond_the_own_rows_keeps_nothing(spy: Any) -> None:
+    """In a stack the shorter clients are padded; a pick there must not bring somebody else's row."""
+
+    class Greedy(us.Part):
+        exchange = us.Exchange("after merge", model=False)
+        shares = {"x": us.Artefact("raw", reduce="rows")}
+
+        def share(self, client: us.Client) -> tuple[dict, State]:
+            x, _, keep = client.rows(torch.tensor([0, 10]))
+            return {"x": us.Rows(x, keep)}, {}
+
+    fed = replace(federation(spy(Greedy), "stacked"), keeps=lambda round, client: True)
+    _, report = fed.play(fed.start())
+    kept = {name: len(m["spy"]["x"]) for name, m in report.messages.items() if name.endswith("merge")}
+    assert kept == {"0-after-merge": 2, "1-after-merge": 1, "2-after-merge": 1}
+
+
+def test_draws_and_streams_get_numbers_and_losses_get_tensors(engine: str, spy: Any) -> None:
+    seen: dict[str, set[type]] = {}
+
+    class Types(us.Part):
+        p: float = Field(0.5)
+
+        exchange = us.Exchange("after merge", model=False)
+
+        def note(self, where: str) -> None:
+            seen.setdefault(where, set()).add(type(self.p))
+
+        def draws(self, when: str, sizes: us.Sizes, generator: np.random.Generator) -> dict:
+            self.note(when)
+            return {}
+
+        def streams(self, received: dict, mine: State) -> dict:
+            self.note("streams")
+            return {}
+
+        def loss(self, view: us.View) -> None:
+            self.note("loss")
+
+    fed = federation(spy(Types), engine)
+    fed.play(fed.start())
+    assert seen == {name: {float} for name in ("init", "steps", "share", "streams")} | {"loss": {torch.Tensor}}
+
+
+def test_evaluation_uses_the_parts_of_the_round(engine: str, spy: Any, tmp_path: Path) -> None:
+    """A part that broadcasts its own field: training and evaluation of round 2 see the value of round 2."""
+    seen: set[tuple[bool, float]] = set()
+
+    class Scaled(us.Part):
+        s: float = Field(1.0)
+
+        broadcasts = {"s": us.Artefact("control")}
+
+        def now(self, round: int, work: Any) -> tuple[Any, Any]:
+            return type(self)(s=10.0 * round), work
+
+        def down(self, server: us.Server) -> dict:
+            return {"s": torch.tensor(self.s)}
+
+        def batch(self, batch: us.Batch, received: dict, train: bool) -> us.Batch:
+            if not train:
+                seen.add((bool(received["s"] == self.s), float(received["s"])))
+            return batch
+
+    us.run(experiment(spy(Scaled), engine), out=tmp_path / "run", data=dataset(), model=network(False))
+    assert seen == {(True, 10.0), (True, 20.0)}
+
+
+def test_recorded_messages_of_several_parts_and_of_the_end(engine: str, spy: Any, tmp_path: Path) -> None:
+    class First(us.Part):
+        exchange = us.Exchange("after merge", model=False)
+        shares = {"n": us.Artefact("counts", reduce="sum")}
+
+        def share(self, client: us.Client) -> tuple[dict, State]:
+            return {"n": client.facts.rows}, {}
+
+    class Second(First):
+        pass
+
+    class Last(First):
+        exchange = us.Exchange("at the end", model=False)
+
+    for name, cls in (("spy", First), ("spy-2", Second), ("spy-3", Last)):
+        spy(cls, name)
+    setting = experiment("fedavg+spy+spy-2+spy-3", engine, record={"rounds": [2], "clients": [0]})
+    us.run(setting, out=tmp_path / "run", data=dataset(), model=network(False))
+    kept = {path.name: set(torch_names(path)) for path in (tmp_path / "run" / "messages").iterdir()}
+    assert kept["000002-0-after-merge.safetensors"] == {"spy/n", "spy-2/n"}
+    assert kept["000002-0-at-the-end.safetensors"] == {"spy-3/n"}
+    assert all(name.startswith("average/") for name in kept["000002-0.safetensors"])
+
+
+def torch_names(path: Path) -> list[str]:
+    from safetensors.torch import load_file
+
+    return list(load_file(path))
+
+
+@pytest.mark.parametrize("other", ["data", "model"])
+def test_resume_with_other_data_or_model_is_refused(other: str, tmp_path: Path) -> None:
+    def stop(phase: str, round: int) -> None:
+        if (phase, round) == ("merge", 2):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        us.run(experiment("fedavg"), out=tmp_path, data=dataset(), model=network(False), phase=stop)
+    rows = dataset()
+    data = replace(rows, train=replace(rows.train, x=rows.train.x + 1)) if other == "data" else rows
+    with pytest.raises(us.UserError, match=f"expected the {other} this run began with"):
+        us.run(experiment("fedavg"), out=tmp_path, data=data, model=network(other == "model"), resume=True)
+
+
+def test_kept_state_has_memory_of_its_own(engine: str) -> None:
+    fed = federation("moon", engine)
+    fed.play(fed.start())
+    fed.store.commit()
+    for tree in fed.store.entries.values():
+        assert all(t.untyped_storage().nbytes() == t.nbytes for t in tree["moon"].values())
+
+
+def test_exchange_is_cut_to_the_memory_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    want, _ = federation("test-buffered", "stacked").play(federation("test-buffered", "stacked").start())
+    cohorts, share = [], stacked.StackedEngine._share
+
+    def counted(self: Any, round: int, part: str, received: Any, clients: list[int], mine: Any) -> Any:
+        cohorts.append(len(clients))
+        if len(clients) > 1:
+            raise torch.OutOfMemoryError
+        return share(self, round, part, received, clients, mine)
+
+    monkeypatch.setattr(stacked.StackedEngine, "_share", counted)
+    fed = federation("test-buffered", "stacked")
+    got, _ = fed.play(fed.start())
+    assert cohorts == [3, 1, 2, 1, 1]
+    torch.testing.assert_close(got.parts["test-buffer"], want.parts["test-buffer"])
+
+
+def test_clipping_two_leaves_that_share_a_gradient() -> None:
+    """(3, 4) twice has norm sqrt(50): each leaf keeps (3, 4) / sqrt(50)."""
+    leaves = [torch.zeros(2, requires_grad=True) for _ in range(2)]
+    grad = torch.tensor([3.0, 4.0])
+    for leaf in leaves:
+        leaf.grad = grad
+    clip_gradients(leaves, 1.0, stacked=False)
+    for leaf in leaves:
+        torch.testing.assert_close(leaf.grad, grad / 50**0.5)
+
+
+def test_an_exchange_at_the_end_has_no_newcomers() -> None:
+    with pytest.raises(ValueError, match="no newcomers"):
+        us.Exchange("at the end", who="newcomers")
+
+
+def test_floats_become_tensors_without_touching_the_part() -> None:
+    method = Method(registry.create(registry.resolve("fedprox")).parts)
+    there = method.on(torch.device("cpu"), torch.float64)
+    assert isinstance(there.parts[2].mu, torch.Tensor)
+    assert isinstance(method.parts[2].mu, float)
+    assert set(parts.METHODS) <= set(registry.known())

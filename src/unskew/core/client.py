@@ -1,6 +1,6 @@
 """The client as pure functions: one step's loss, the end of a round, an exchange, and the whole round for one client.
 
-    client_round(method, model, received, mine, feed) -> (message, mine, loss terms)
+    client_round(method, model, received, mine, feed, after) -> (message, shared, mine, loss terms)
 
 Everything random is in `feed`, state comes in and goes out, and `received` is the same for every client. The stacked
 engine maps `step_loss`, `finish` and `Client` over a cohort; `client_round` is the same thing for one client.
@@ -8,6 +8,7 @@ engine maps `step_loss`, `finish` and `Client` over a cohort; `client_round` is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -113,6 +114,10 @@ class Client:
         return Frozen(self.model, self.state, x).at(cut)
 
 
+# Exchanges after training: from the final local model and the client's state to what is sent and the new state.
+After = Callable[[State, Tree], tuple[Message, Tree]]
+
+
 class Feed(Protocol):
     """Where one client's steps come from."""
 
@@ -210,9 +215,12 @@ def begin(model: Model, state: State) -> tuple[State, State]:
 
 
 def client_round(
-    method: Method, model: Model, received: Received, mine: Tree, feed: Feed
-) -> tuple[Message, Tree, dict[str, Tensor]]:
-    """One client's round: train on the feed, then `up`. Returns message, new state, and the mean of each loss term."""
+    method: Method, model: Model, received: Received, mine: Tree, feed: Feed, after: After
+) -> tuple[Message, Message, Tree, dict[str, Tensor]]:
+    """One client's round: train on the feed, exchanges after training, then `up`.
+
+    Returns the message, what the exchanges sent, the new state, and the mean of each loss term.
+    """
     work, facts = feed.work, feed.facts
     leaves, buffers = begin(model, received.model)
     optimiser = work.make(leaves.values())
@@ -224,5 +232,6 @@ def client_round(
     final = {name: leaf.detach() for name, leaf in leaves.items()} | buffers
     like = facts.counts
     ending = Ending(like.new_tensor(float(feed.steps)), like.new_tensor(work.effective_steps(feed.steps)))
+    shared, mine = after(final, mine)
     message, kept = finish(method, model, received, final, mine, facts, ending, like.new_tensor(work.lr))
-    return message, kept, {name: total / feed.steps for name, total in terms.items()}
+    return message, shared, kept, {name: total / feed.steps for name, total in terms.items()}

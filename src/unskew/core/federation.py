@@ -1,8 +1,8 @@
 """A federation plays rounds, each in the same order.
 
-1 plan · 2 exchanges before the round · 3 `now`, `down` · 4 training, `up` · 5 `stand_ins` · 6 `merge` (the owner of
-the model last) · 7 `step` · 8 exchanges after the merge, with the new model. Evaluation and checkpoint follow in the
-runner. An empty cohort skips 4; with no message and no stand-in the model stays as it is.
+1 plan · 2 exchanges before the round · 3 `now`, `down` · 4 training, exchanges after it, `up` · 5 `stand_ins` ·
+6 `merge` (the owner of the model last) · 7 `step` · 8 exchanges after the merge, with the new model. Evaluation and
+checkpoint follow in the runner. An empty cohort skips 4; with no message and no stand-in the model stays as it is.
 """
 
 from __future__ import annotations
@@ -90,8 +90,13 @@ class Federation:
             snap = self._exchange(snap, "before training", participants, report)
         snap = self._exchange(snap, "before round", participants, report)
         self.phase("before round", round)
-        inbox = self._train(snap, participants, report)
+        inbox, shared = self._train(snap, participants, report)
         self.phase("train", round)
+        for part in self.method.parts:
+            if part.name in shared:
+                after = part.collect(self._server(snap, part), shared[part.name].of(part.name))
+                snap = self._apply(snap, part, after, part.edits_model)
+        self.phase("after training", round)
         self._stand_in(snap, absent, inbox, report)
         self.phase("stand-ins", round)
         for part in self.method.merge_order if inbox.clients else ():
@@ -105,11 +110,15 @@ class Federation:
         self.phase("after merge", round)
         return replace(snap, seen=snap.seen | set(participants))
 
-    def _train(self, snap: Snapshot, participants: list[int], report: Report) -> Inbox:
+    def _train(self, snap: Snapshot, participants: list[int], report: Report) -> tuple[Inbox, dict[str, Inbox]]:
+        """The clients' messages, and by part what exchanges after training brought."""
         received = self.received(snap)
         self._send_down(snap, "train", participants, received)
-        declared = {part.name: part.sends for part in self.method.parts}
+        parts = {part.name: part for part in self.method.parts}
+        declared = {name: part.sends for name, part in parts.items()}
         inbox = Inbox(declared, self.weigh_by_rows)
+        due = [p for p in parts.values() if p.exchange is not None and p.exchange.when == "after training"]
+        shared = {part.name: Inbox({part.name: part.shares}, self.weigh_by_rows) for part in due}
         busy = [k for k in participants if self.rows[k]]
         for outcome in self.engine.train(snap.round, received, busy, self.store.get):
             size = torch.zeros((), dtype=torch.int64)
@@ -117,8 +126,11 @@ class Federation:
             report.terms[outcome.client] = {
                 p.name: outcome.terms[p.name] for p in self.method.parts if p.name in outcome.terms
             }
-            self._take_in(snap, "train", outcome, inbox, report, declared)
-        return inbox
+            taken = self._take_in(snap, "train", outcome, inbox, report, declared)
+            for name, sent in outcome.shared.items() if taken else ():
+                one = outcome._replace(message={name: sent}, mine={})
+                self._take_in(snap, "after training", one, shared[name], report, {name: parts[name].shares})
+        return inbox, shared
 
     def _send_down(self, snap: Snapshot, phase: str, clients: Iterable[int], received: Received) -> None:
         snap.ledger.down(snap.round, phase, clients, "model", "weights", MODEL, received.model)
@@ -130,7 +142,7 @@ class Federation:
 
     def _take_in(
         self, snap: Snapshot, phase: str, outcome: Outcome, inbox: Inbox, report: Report, declared: Declared
-    ) -> None:
+    ) -> bool:
         """One client's message: declared, entered in the ledger, refused or added up, its state kept."""
         client, message = outcome.client, in_order(outcome.message, declared)
         taken = inbox.add(client, self.rows[client], message)
@@ -144,6 +156,7 @@ class Federation:
             self.store.put(client, self.store.get(client) | outcome.mine)
         else:
             report.dropped.append(client)
+        return taken
 
     def _stand_in(self, snap: Snapshot, absent: list[int], inbox: Inbox, report: Report) -> None:
         """What trains for absent clients, by the server's own engine and outside the ledger: nothing travels.

@@ -42,7 +42,7 @@ class Artefact:
 class Exchange:
     """When a part's `share` runs, on whom, and whether the client needs the current model for it."""
 
-    when: Literal["before training", "before round", "after merge", "at the end"]
+    when: Literal["before training", "before round", "after training", "after merge", "at the end"]
     who: Literal["participants", "newcomers", "all"] = "participants"
     every: int = 1  # rounds; counts from round `every`
     model: bool = True

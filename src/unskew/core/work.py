@@ -24,6 +24,7 @@ class Work:
     betas: tuple[float, float] = (0.9, 0.999)
     scope: Literal["round", "step"] = "round"  # step: the optimiser forgets after every step
     clip: float | None = None  # norm of one client's gradient
+    pull: float = 0.0  # strength of a proximal term, which shortens the way that gradients go
 
     def steps_for(self, rows: int) -> int:
         """Steps of a client with that many rows: none without rows."""
@@ -47,16 +48,16 @@ class Work:
 
     def effective_steps(self, steps: int) -> float:
         """a_k: how far `steps` unit gradients move the weights, in learning rates (FedNova's norm of a)."""
-        momentum = 0.0 if self.scope == "step" and not self.nesterov else self.momentum
-        return _displacement(steps, momentum, self.nesterov, self.scope == "step")
+        return _displacement(steps, self.momentum, self.nesterov, self.scope == "step", self.lr * self.pull)
 
 
 @lru_cache(maxsize=4096)
-def _displacement(steps: int, rho: float, nesterov: bool, forget: bool) -> float:
+def _displacement(steps: int, rho: float, nesterov: bool, forget: bool, pull: float) -> float:
     velocity = total = 0.0
     for _ in range(steps):
-        velocity = 1.0 if forget else rho * velocity + 1.0
-        total += 1.0 + rho * velocity if nesterov else velocity
+        gradient = 1.0 - pull * total
+        velocity = gradient if forget else rho * velocity + gradient
+        total += gradient + rho * velocity if nesterov else velocity
     return total
 
 

@@ -52,6 +52,7 @@ class Outcome(NamedTuple):
     message: Message
     mine: Tree
     terms: dict[str, Tensor]
+    shared: Message = {}  # what exchanges after training sent; never changed in place
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,11 @@ class Setting:
         """The same with float fields as tensors on the device: for what a step computes."""
         method, work = self.planned(round)
         return method.on(self.device, self.dtype), work
+
+    @property
+    def after_training(self) -> list[str]:
+        """Parts that share something right after a client's training."""
+        return [p.name for p in self.method.parts if p.exchange is not None and p.exchange.when == "after training"]
 
     def newcomer(self, client: int, source: Source | None = None) -> Tree:
         """State of a client that has none yet."""

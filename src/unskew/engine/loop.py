@@ -15,7 +15,7 @@ import torch
 from unskew.core.client import Received, client_round
 from unskew.core.messages import pack
 from unskew.core.server import StandIn
-from unskew.core.state import State, Tree, flatten, unflatten
+from unskew.core.state import Message, State, Tree, flatten, unflatten
 from unskew.engine.base import Outcome, Score, Setting, Source, to_device
 from unskew.engine.feed import Cohort, OneClient
 from unskew.engine.sharing import share_draws, share_one
@@ -80,7 +80,8 @@ class LoopEngine:
     def _outcomes(self, received: Received, requests: list[tuple[dict[str, Any], State]]) -> Iterator[Outcome]:
         for header, body in self._ask(received, requests):
             tree = unflatten(body, DEEP)
-            yield Outcome(header["client"], tree.get("message", {}), tree.get("mine", {}), tree.get("terms", {}))
+            got = (tree.get(name, {}) for name in ("message", "mine", "terms", "shared"))
+            yield Outcome(header["client"], *got)
 
     def _ask(
         self, received: Received, requests: list[tuple[dict[str, Any], State]]
@@ -111,21 +112,37 @@ class LoopEngine:
             outcome = self._train_one(self.setting.source, header["round"], self._received, client, mine)
         else:
             outcome = self._share_one(header["round"], header["part"], client, mine)
-        return {"client": client}, flatten({"message": outcome.message, "mine": outcome.mine, "terms": outcome.terms})
+        told = outcome._asdict()
+        del told["client"]
+        return {"client": client}, flatten(told)
 
     def _train_one(self, source: Source, round: int, received: Received, client: int, mine: Tree) -> Outcome:
         setting = self.setting
         method, _ = setting.in_force(round)
         feed = OneClient(Cohort(setting, source, round, received, [client], [mine]))
-        message, kept, terms = client_round(method, setting.model, received, mine, feed)
-        return Outcome(client, pack(message), kept, terms)
+
+        def after(final: State, mine: Tree) -> tuple[Message, Tree]:
+            shared: Message = {}
+            # What trains for an absent client shares nothing: it is on the server already.
+            for part in setting.after_training if source is setting.source else ():
+                sent, kept = self._share(round, part, client, final, mine)
+                shared |= {part: sent} if sent else {}
+                mine = mine | ({part: kept} if kept else {})
+            return shared, mine
+
+        message, shared, kept, terms = client_round(method, setting.model, received, mine, feed, after)
+        return Outcome(client, pack(message), kept, terms, shared)
 
     def _share_one(self, round: int, part: str, client: int, mine: Tree) -> Outcome:
+        sent, kept = self._share(round, part, client, self._received.model, mine)
+        return Outcome(client, {part: sent} if sent else {}, {part: kept} if kept else {}, {})
+
+    def _share(self, round: int, part: str, client: int, state: State, mine: Tree) -> tuple[dict[str, Any], State]:
         setting = self.setting
         draws = share_draws(setting, part, round, client)
         facts, index = setting.source.facts(client), setting.source.index[client].to(self.device)
-        sent, kept = share_one(setting, part, round, self._received, mine.get(part, {}), draws, facts, index)
-        return Outcome(client, {part: pack(sent)} if sent else {}, {part: kept} if kept else {}, {})
+        sent, kept = share_one(setting, part, round, state, mine.get(part, {}), draws, facts, index)
+        return pack(sent), kept
 
 
 @contextlib.contextmanager

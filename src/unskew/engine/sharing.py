@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
+from torch.func import vmap
 
-from unskew.core.client import Client, Facts, Received
+from unskew.core.client import Client, Facts
 from unskew.core.part import Sizes
-from unskew.core.state import State
+from unskew.core.state import State, stack
 from unskew.engine.base import Setting
 from unskew.engine.feed import floats_as
 
@@ -23,19 +26,27 @@ def share_draws(setting: Setting, part: str, round: int, client: int) -> State:
 
 
 def share_one(
-    setting: Setting, part: str, round: int, received: Received, mine: State, draws: State, facts: Facts, index: Tensor
+    setting: Setting, part: str, round: int, state: State, mine: State, draws: State, facts: Facts, index: Tensor
 ) -> tuple[dict, State]:
-    """`share` on one client whose rows are at `index` [n], -1 for padding; under vmap, on each client of a stack."""
+    """`share` on one client with a model `state`, its rows at `index` [n] with -1 for padding; or mapped over many."""
     method, _ = setting.in_force(round)
     source = setting.source
-
-    def prepare(x: Tensor) -> Tensor:
-        return source.prepare(x).to(setting.dtype)
-
-    client = Client(setting.model, received.model, mine, draws, facts, source.x, source.y, index, prepare)
+    client = Client(setting.model, state, mine, draws, facts, source.x, source.y, index, source.prepare)
     owner = next(p for p in method.parts if p.name == part)
     with torch.no_grad():
         return owner.share(client)
+
+
+def share_many(
+    setting: Setting, part: str, round: int, state: State, mine: list[State], clients: list[int], each_its_model: bool
+) -> tuple[dict, State]:
+    """`share` on a stack of clients, whose draws and rows are padded to the longest."""
+    draws = [share_draws(setting, part, round, k) for k in clients]
+    drawn = {name: padded([d[name] for d in draws]) for name in draws[0]}
+    facts = stack(setting.source.facts(k) for k in clients)
+    index = padded([setting.source.index[k] for k in clients]).to(setting.device)
+    each = vmap(partial(share_one, setting, part, round), in_dims=(0 if each_its_model else None, 0, 0, 0, 0))
+    return each(state, stack(mine), drawn, facts, index)
 
 
 def padded(tensors: list[Tensor]) -> Tensor:

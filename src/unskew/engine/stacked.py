@@ -25,7 +25,7 @@ from unskew.engine.base import Outcome, Score, Setting, Source, to_device
 from unskew.engine.feed import Cohort, OneClient, signature
 from unskew.engine.memory import bytes_of_step, cohort_size, memory_there_is
 from unskew.engine.ragged import widths
-from unskew.engine.sharing import padded, share_draws, share_one
+from unskew.engine.sharing import share_many
 
 CHUNK = 2000  # rows scored at once
 
@@ -99,7 +99,9 @@ class StackedEngine:
                 self.limit = self._measure(source, round, received, longest, to_device(mine(longest), self.device))
 
             def play(cohort: list[int]) -> list[Outcome]:
-                return self._cohort(source, round, received, cohort, [to_device(mine(k), self.device) for k in cohort])
+                longest_first = sorted(cohort, key=lambda k: -len(source.index[k]))
+                states = [to_device(mine(k), self.device) for k in longest_first]
+                return self._cohort(source, round, received, longest_first, states)
 
             for outcomes, fits in _fitting(group, self.limit, play):
                 self.limit = fits
@@ -129,10 +131,15 @@ class StackedEngine:
         method, work = setting.in_force(round)
         feed = Cohort(setting, source, round, received, clients, mine)
         order = sorted(range(len(clients)), key=lambda i: -feed.steps[i])
-        if order != list(range(len(clients))):
+        if order != list(range(len(clients))):  # rows that join the epoch can change who is longest
             return self._cohort(source, round, received, [clients[i] for i in order], [mine[i] for i in order])
         kept = stack(mine)
         final, terms = self._steps(method, work, received, kept, feed)
+        shared: dict[str, Any] = {}
+        for part in setting.after_training if source is setting.source else ():
+            own = [_row(kept.get(part, {}), i) for i in range(len(clients))]
+            sent, new = share_many(setting, part, round, final, own, clients, each_its_model=True)
+            shared, kept = shared | ({part: sent} if sent else {}), kept | ({part: new} if new else {})
         like = feed.facts.counts
         ending = Ending(
             like.new_tensor([float(s) for s in feed.steps]),
@@ -141,7 +148,10 @@ class StackedEngine:
         close = vmap(lambda f, k, a, e: finish(method, setting.model, received, f, k, a, e, like.new_tensor(work.lr)))
         message, kept = close(final, kept, feed.facts, ending)
         means = {name: total / ending.steps for name, total in terms.items()}
-        return [Outcome(k, pack(_row(message, i)), _row(kept, i), _row(means, i)) for i, k in enumerate(clients)]
+        return [
+            Outcome(k, pack(_row(message, i)), _row(kept, i), _row(means, i), pack(_row(shared, i)))
+            for i, k in enumerate(clients)
+        ]
 
     def _steps(self, method: Method, work: Work, received: Received, mine: Tree, feed: Cohort) -> tuple[State, State]:
         """All steps of a cohort: final states [m, ...] and summed loss terms [m], each taken when its client ended."""
@@ -169,14 +179,8 @@ class StackedEngine:
     def _share(
         self, round: int, part: str, received: Received, clients: list[int], mine: list[Tree]
     ) -> Iterator[Outcome]:
-        setting = self.setting
-        draws = [share_draws(setting, part, round, k) for k in clients]
-        drawn = {name: padded([d[name] for d in draws]) for name in draws[0]}
-        facts = stack(setting.source.facts(k) for k in clients)
-        index = padded([setting.source.index[k] for k in clients]).to(self.device)
-        own = stack([tree.get(part, {}) for tree in mine])
-        each = vmap(lambda o, d, f, i: share_one(setting, part, round, received, o, d, f, i))
-        sent, kept = each(own, drawn, facts, index)
+        own = [tree.get(part, {}) for tree in mine]
+        sent, kept = share_many(self.setting, part, round, received.model, own, clients, each_its_model=False)
         for i, k in enumerate(clients):
             yield Outcome(k, {part: pack(_row(sent, i))} if sent else {}, {part: _row(kept, i)} if kept else {}, {})
 

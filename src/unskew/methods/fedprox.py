@@ -5,6 +5,8 @@
 Differs: every client does its full work; the original lets stragglers stop early.
 """
 
+from dataclasses import replace
+
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -12,6 +14,7 @@ from torch import Tensor
 from unskew.core.part import Part
 from unskew.core.registry import method, part
 from unskew.core.view import View
+from unskew.core.work import Work
 
 
 @part("prox")
@@ -21,6 +24,9 @@ class Proximal(Part):
     mu: float = Field(0.01, ge=0, description="strength; FLea searches 0.1, 0.01, 0.001, FedLMD's code uses 1")
 
     neutral = {"mu": 0.0}
+
+    def now(self, round: int, work: Work) -> tuple["Proximal", Work]:
+        return self, replace(work, pull=self.mu)  # for those who count effective steps
 
     def loss(self, view: View) -> Tensor:
         square = [(w - view.start[name]).pow(2).sum() for name, w in view.parameters.items()]

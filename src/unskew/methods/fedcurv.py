@@ -1,0 +1,108 @@
+"""FedCurv (Shoham et al. 2019): stay where the other clients' losses curve little.
+
+    (1)  u_k = mean over mini-batches of (gradient of the batch's mean cross-entropy at w_k)^2,  v_k = u_k w_k
+    (2)  U = sum_j u_j,  V = sum_j v_j     over the latest of every client seen; the client sends the difference
+    (3)  P = U - u_k,  Q = V - v_k         the others' sums, so that the broadcast is the same for all
+    (4)  L = L_FedAvg + lambda ( w^T (P w) - 2 Q^T w )     = lambda sum_{j != k} u_j (w - w_j)^2 up to a constant
+
+U and V start at 0, so round 1 is FedAvg. At most `samples` rows are used for (1), in batches of the local batch size.
+Differs: the Fisher pass sees rows without augmentation and in eval mode; the code FedLMD builds on augments them, and
+subtracts u_k in place from the sums that later clients of the round still need.
+"""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from unskew.core.client import Client, Newcomer
+from unskew.core.messages import Messages
+from unskew.core.method import Task
+from unskew.core.part import Artefact, Exchange, Part, Sizes
+from unskew.core.registry import method, part
+from unskew.core.server import Server
+from unskew.core.state import State, Value
+from unskew.core.view import View
+from unskew.models.model import Model
+
+
+@part("curv")
+class Curvature(Part):
+    """The others' curvature as a penalty."""
+
+    lam: float = Field(1.0, ge=0, description="strength lambda; 1 in the code FedLMD builds on")
+    samples: int = Field(550, ge=1, description="rows of the Fisher pass; 11 batches of 50 in that code")
+
+    neutral = {"lam": 0.0}
+    exchange = Exchange("after training")
+    shares = {"du": Artefact("statistics", reduce="sum"), "dv": Artefact("statistics", reduce="sum")}
+    broadcasts = {"U": Artefact("statistics"), "V": Artefact("statistics")}
+
+    def draws(self, when: str, sizes: Sizes, generator: object) -> dict:
+        if when != "share":
+            return {}
+        order = torch.from_numpy(generator.permutation(sizes.rows)[: self.samples])  # type: ignore[attr-defined]
+        batches = -(-len(order) // sizes.batch)
+        return {"pick": F.pad(order, (0, batches * sizes.batch - len(order)), value=-1).view(batches, sizes.batch)}
+
+    def client_init(self, model: Model, client: Newcomer) -> State:
+        return _pair(model)
+
+    def server_init(self, model: Model, task: Task) -> State:
+        return _pair(model)
+
+    def down(self, server: Server) -> dict[str, Value]:
+        return {"U": _half(server.mine, "u"), "V": _half(server.mine, "v")}
+
+    def loss(self, view: View) -> Tensor:
+        terms = []
+        for name, w in view.parameters.items():
+            p = view.received["U"][name] - view.mine[f"u {name}"]  # (3)
+            q = view.received["V"][name] - view.mine[f"v {name}"]
+            terms.append((p * w * w - 2 * q * w).sum())
+        return self.lam * torch.stack(terms).sum()  # (4)
+
+    def share(self, client: Client) -> tuple[dict[str, Value], State]:
+        u = self._fisher(client)  # (1)
+        new = _joined(u, {name: u[name] * client.state[name] for name in u})
+        change = {name: new[name] - client.mine[name] for name in new}
+        return {"du": _half(change, "u"), "dv": _half(change, "v")}, new  # (2)
+
+    def collect(self, server: Server, shared: Messages) -> Server:
+        if not shared:
+            return server
+        change = _joined(shared.sum("du"), shared.sum("dv"))
+        return server.replace(mine={name: total + change[name] for name, total in server.mine.items()})  # (2)
+
+    def _fisher(self, client: Client) -> State:
+        """Mean over batches of the squared gradient; a batch that is padding only does not count."""
+        leaves = {name: client.state[name] for name in client.model.parameters}
+        total = {name: torch.zeros_like(t) for name, t in leaves.items()}
+        count = torch.zeros_like(client.facts.rows)
+
+        def loss(leaves: State, x: Tensor, y: Tensor, keep: Tensor) -> Tensor:
+            each = F.cross_entropy(client.model.run(client.state | leaves, x), y, reduction="none")
+            return (each * keep).sum() / keep.sum().clamp_min(1)
+
+        for pick in client.draws["pick"]:
+            x, y, keep = client.rows(pick)
+            grads = torch.func.grad(loss)(leaves, x, y, keep.to(x.dtype))
+            total = {name: t + grads[name].pow(2) for name, t in total.items()}
+            count = count + keep.any().to(x.dtype)
+        return {name: t / count for name, t in total.items()}
+
+
+def _pair(model: Model) -> State:
+    zeros = {name: torch.zeros_like(model.initial[name]) for name in model.parameters}
+    return _joined(zeros, zeros)
+
+
+def _joined(u: State, v: State) -> State:
+    return {f"u {name}": t for name, t in u.items()} | {f"v {name}": t for name, t in v.items()}
+
+
+def _half(both: State, which: str) -> State:
+    return {name.split(" ", 1)[1]: t for name, t in both.items() if name.startswith(f"{which} ")}
+
+
+method("fedcurv", "fedavg", "curv")

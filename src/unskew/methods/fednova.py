@@ -1,0 +1,68 @@
+"""FedNova (Wang et al. 2020): average directions, not sums of unequally many steps.
+
+    (1)  d_k = (w^t - w_k) / a_k,  a_k = how far tau_k unit gradients move the weights, in learning rates:
+         momentum rho  a_k = sum_{j=1..tau} (1 - rho^j) / (1 - rho),   proximal mu  a <- a (1 - eta mu) + 1
+    (2)  tau_eff = sum_k p_k a_k     (with a proximal term: sum_k p_k tau_k)
+    (3)  w^{t+1} = w^t - tau_eff sum_k p_k d_k
+
+Running statistics take the plain mean.
+Differs: without the half-wired variance reduction that the code FedLMD builds on switches on.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from unskew.core.client import End
+from unskew.core.messages import Messages
+from unskew.core.method import Method
+from unskew.core.part import Artefact, Part
+from unskew.core.registry import method, part
+from unskew.core.server import Server
+from unskew.core.state import State, Value
+from unskew.core.work import Work
+from unskew.errors import UserError
+from unskew.methods.fedprox import Proximal
+
+
+@part("nova")
+class Nova(Part):
+    """The normalised average."""
+
+    tau: Literal["auto", "effective", "steps"] = Field(
+        "auto",
+        description="what (2) averages; auto: effective steps, with a proximal sibling plain steps (the authors)",
+    )
+
+    owner = True
+    sends = {
+        "direction": Artefact("weights", reduce="mean"),
+        "tau": Artefact("counts", reduce="mean"),
+        "statistics": Artefact("statistics", reduce="mean"),
+    }
+
+    def build(self, method: Method, work: Work) -> "Nova":
+        if work.optimiser != "sgd":
+            raise UserError(
+                f"nova: expected local.optimiser: sgd, found {work.optimiser}; only SGD's steps have a known length"
+            )
+        if self.tau != "auto":
+            return self
+        return replace(self, tau="steps" if method.find(Proximal) else "effective")
+
+    def up(self, end: End) -> tuple[dict[str, Value], State]:
+        a = end.effective_steps
+        sent: dict[str, Value] = {"direction": {n: -d / a for n, d in end.update.items()}}  # (1)
+        sent["tau"] = a if self.tau == "effective" else end.steps
+        rest = {name: t for name, t in end.final.items() if name not in end.parameters}
+        return sent | ({"statistics": rest} if rest else {}), end.mine
+
+    def merge(self, server: Server, messages: Messages) -> Server:
+        tau_eff, d = messages.mean("tau"), messages.mean("direction")  # (2)
+        moved = {n: server.model[n] - tau_eff * d[n] for n in d}  # (3)
+        rest = messages.mean("statistics") if set(server.model) - set(d) else {}
+        return server.replace(model=server.model | moved | rest)
+
+
+method("fednova", "fedavg", "nova")

@@ -1,0 +1,86 @@
+"""FedCurv: the reduced penalty, the Fisher pass, and the sums over clients."""
+
+import torch
+from toolbox import equal, federation, last_model, leaves_of, network, played, view_of
+from torch.nn import functional as F
+
+from unskew.core.part import Sizes
+from unskew.methods.fedcurv import Curvature
+from unskew.models.model import Model
+
+U = {1: torch.tensor([1.0, 2.0]), 2: torch.tensor([3.0, 0.0])}
+W = {1: torch.tensor([1.0, 1.0]), 2: torch.tensor([0.0, 2.0])}
+
+
+def test_reduced_penalty_and_gradient() -> None:
+    """u_1=(1,2), w_1=(1,1), u_2=(3,0), w_2=(0,2), w=(.5,.5): P=(4,2), Q=(1,2), -1.5, gradient 2(Pw - Q) = (2,-2)."""
+    w = torch.tensor([0.5, 0.5], requires_grad=True)
+    model = Model(network())
+    received = {"U": {"w": U[1] + U[2]}, "V": {"w": U[1] * W[1] + U[2] * W[2]}}
+    mine = {"u w": torch.zeros(2), "v w": torch.zeros(2)}
+    view = view_of(model, {"w": w}, torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64), received=received, mine=mine)
+    loss = Curvature().loss(view)
+    full = sum((U[j] * (w - W[j]) ** 2).sum() for j in (1, 2))
+    assert float(loss) == -1.5
+    assert float(full) == 1.5
+    assert torch.autograd.grad(loss, w)[0].tolist() == [2.0, -2.0]
+
+
+def test_own_curvature_does_not_count() -> None:
+    """Client 1 subtracts its own: only client 2's penalty is left, 3 w_0^2 at w = (.5, .5) up to its constant 0."""
+    model = Model(network())
+    received = {"U": {"w": U[1] + U[2]}, "V": {"w": U[1] * W[1] + U[2] * W[2]}}
+    mine = {"u w": U[1], "v w": U[1] * W[1]}
+    w = torch.tensor([0.5, 0.5], requires_grad=True)
+    view = view_of(model, {"w": w}, torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64), received=received, mine=mine)
+    assert float(Curvature().loss(view)) == 0.75
+    assert torch.equal(received["U"]["w"], U[1] + U[2])
+
+
+def test_first_round_is_fedavg_and_the_second_is_not() -> None:
+    curv, plain = ([snap.model for snap, _ in played(federation(m), 2)] for m in ("fedcurv", "fedavg"))
+    assert equal(curv[0], plain[0])
+    assert not equal(curv[1], plain[1])
+
+
+def test_lambda_zero_is_fedavg() -> None:
+    assert equal(last_model(federation([{"fedcurv": {"lam": 0.0}}]), 3), last_model(federation("fedavg"), 3))
+
+
+def test_server_holds_the_sum_of_the_latest_of_all_clients() -> None:
+    fed = federation("fedcurv", participation=0.5)
+    for snap, _ in played(fed, 5):
+        for name, total in snap.parts["curv"].items():
+            kept = sum(tree["curv"][name] for tree in fed.store.entries.values())
+            torch.testing.assert_close(total, kept, rtol=1e-10, atol=1e-13)
+
+
+def test_fisher_is_the_mean_of_squared_batch_gradients() -> None:
+    """Client 1 of five rows, batches of four: gradients of the mean over 4 and over 1 row, squared, averaged."""
+    fed = federation("fedcurv")
+    ((_, report),) = played(fed, 1)
+    source, setting = fed.engine.setting.source, fed.engine.setting
+    pick = fed.plan.part_draws(fed.method.parts[-1], "share", 1, 1, _sizes(5))["pick"]
+    model = Model(network(), dtype=torch.float64)
+    leaves = leaves_of(model) | {
+        name: t.clone().requires_grad_() for name, t in report.messages["1"]["average"]["weights"].items()
+    }
+    squares = []
+    for batch in pick:
+        rows = source.index[1][batch[batch >= 0]]
+        loss = F.cross_entropy(model.run(leaves, setting.source.prepare(source.x[rows])), source.y[rows])
+        squares.append([g.pow(2) for g in torch.autograd.grad(loss, list(leaves.values()))])
+    for (name, _), *grads in zip(leaves.items(), *squares):
+        torch.testing.assert_close(fed.store.get(1)["curv"][f"u {name}"], sum(grads) / len(grads))
+
+
+def _sizes(rows: int) -> Sizes:
+    return Sizes(rows, 0, 4, 3, {})
+
+
+def test_traffic_is_three_models_each_way_after_round_one() -> None:
+    """Down w, U, V; up w, du, dv and the number of rows."""
+    *_, (snap, _) = played(federation("fedcurv"), 2)
+    size = sum(t.numel() * 8 for t in network().state_dict().values())
+    assert sum(e.bytes for e in snap.ledger.entries if e.direction == "down") == 3 * 4 * size
+    assert sum(e.bytes for e in snap.ledger.entries if e.direction == "up") == 4 * (3 * size + 8)

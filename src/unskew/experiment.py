@@ -14,6 +14,7 @@ from unskew.core.method import Method, hyper_parameters
 from unskew.core.plan import Absence
 from unskew.core.work import Work
 from unskew.data.partition import Partition
+from unskew.models.norms import BatchNormPolicy
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -51,6 +52,9 @@ class DataConfig(Named):
 
 class ModelConfig(Named):
     name: str = Field("mlp", description="a model of the zoo")
+    batchnorm: BatchNormPolicy = Field(
+        "average", description="average like weights; local: stays with the client (FedBN); frozen; group: GroupNorm"
+    )
 
 
 class EngineConfig(Named):

@@ -33,6 +33,7 @@ from unskew.environment import cores, pick_device
 from unskew.errors import UserError
 from unskew.experiment import Experiment
 from unskew.models.model import Model
+from unskew.models.norms import POLICIES
 
 
 @dataclass(frozen=True)
@@ -129,9 +130,10 @@ def _parts(experiment: Experiment, dataset: Dataset, root: Path | None) -> Parts
 def _model(experiment: Experiment, dataset: Dataset, given: nn.Sequential | None, dtype: torch.dtype) -> Model:
     shape, classes = tuple(dataset.shape), len(dataset.classes)
     if given is None:
-        net = models.build(experiment.model.name, shape, classes, key_of(experiment.seed, "model"), dtype)
+        seed = key_of(experiment.seed, "model")
+        net = models.build(experiment.model.name, shape, classes, seed, dtype, experiment.model.batchnorm)
     else:
-        net = Model(given, "custom", dtype)
+        net = Model(given, "custom", dtype, experiment.model.batchnorm)
     _try_out(net, dataset.prepare(dataset.train.x[:2]).to(dtype), classes)
     return net
 
@@ -205,10 +207,11 @@ def _header(
         f"batch {local.batch}, {local.optimiser} at {local.lr:g} ({local.schedule.name})",
         f"engine     {engine.name} on {engine.device}{workers}, {experiment.precision}",
     ]
+    if model.has_norm:
+        lines.append(f"batchnorm  {model.batchnorm}: {POLICIES[model.batchnorm]}")
     if model.buffers:
         lines.append(
-            "batchnorm  average: running statistics are averaged like weights, counters are copied; a partial batch is "
-            "filled with further rows of the same client (departure from the papers' code)"
+            "batchnorm  a partial batch is filled with further rows of the client (departure from the papers' code)"
         )
     return [*lines, *_departures(federation)]
 

@@ -14,15 +14,16 @@ import pandas as pd
 import torch
 from torch import nn
 
+from unskew.core.client import own
 from unskew.core.federation import Phase
 from unskew.core.server import Report, Snapshot
-from unskew.core.state import flatten
+from unskew.core.state import Tree, flatten
 from unskew.data import Dataset
-from unskew.engine.base import Score
+from unskew.engine.base import Score, sum_of, to_device
 from unskew.engine.workers import to_bytes
 from unskew.environment import describe
 from unskew.errors import UserError
-from unskew.experiment import Experiment, ModelConfig
+from unskew.experiment import Experiment
 from unskew.prepare import Prepared, prepare
 from unskew.recipe import validate
 from unskew.results.folder import Folder
@@ -76,7 +77,7 @@ def run(
     if data is not None:
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"name": data.name})})
     if model is not None:
-        experiment = experiment.model_copy(update={"model": ModelConfig(name="custom")})
+        experiment = experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": "custom"})})
     identity = f"{name}-{experiment.label}-s{experiment.seed}-{experiment.identity()}"
     path = Path(out) if out else Path("runs") / identity
     folder = Folder(path)
@@ -235,9 +236,17 @@ class _Player:
             self._saved_round, self._saved_at = snap.round, time.monotonic()
 
     def _scores(self, snap: Snapshot) -> dict[str, Score]:
-        engine, received = self.federation.engine, self.federation.in_force(snap.round).received(snap)
+        """Scores of the server's model; where clients keep tensors of their own, of this round's clients together."""
+        federation = self.federation.in_force(snap.round)
+        received = federation.received(snap)
+        seen = [received]
+        if federation.model.private and snap.round:
+            seen = [own(received, self._on_device(k)) for k in federation.plan.participants(snap.round)] or seen
         splits = ("validation", "test") if self.ready.dataset.validation else ("test",)
-        return {split: engine.evaluate(snap.round, received, split) for split in splits}
+        return {split: sum_of(federation.engine.evaluate(snap.round, r, split) for r in seen) for split in splits}
+
+    def _on_device(self, client: int) -> Tree:
+        return to_device(self.store.get(client), self.federation.engine.device)
 
     def _keep_messages(self, round: int, report: Report) -> None:
         for name, message in report.messages.items():

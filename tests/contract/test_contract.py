@@ -1,6 +1,7 @@
 """What every method must hold in both engines. A method registered tomorrow is tested without further code."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -50,6 +51,20 @@ def test_loop_equals_stacked(method: str, norm: bool) -> None:
     assert loop.keys() == stacked.keys()
     for name in loop:
         torch.testing.assert_close(stacked[name], loop[name], msg=lambda text, n=name: f"{n}: {text}", **TOLERANCE)
+
+
+@pytest.mark.parametrize("policy", ["local", "frozen", "group"])
+def test_loop_equals_stacked_under_every_batchnorm_policy(method: str, policy: str) -> None:
+    """And under `local` no tensor of a BatchNorm leaves a client."""
+    keys = {"model": {"batchnorm": policy}}
+    feds = [federation(method, engine, True, **keys) for engine in ("loop", "stacked")]
+    loop, stacked = (everything(fed) for fed in feds)
+    for name in loop:
+        torch.testing.assert_close(stacked[name], loop[name], msg=lambda text, n=name: f"{n}: {text}", **TOLERANCE)
+    if policy == "local":
+        fed = replace(feds[0], keeps=lambda round, client: True)
+        sent = flatten(fed.play(fed.start())[1].messages)
+        assert not [name for name in sent if name.split("/")[-1] in fed.model.private]
 
 
 def test_loop_and_stacked_send_the_same(method: str) -> None:

@@ -65,7 +65,7 @@ class End:
     steps: Tensor
     effective_steps: Tensor  # a_k
     lr: Tensor
-    parameters: tuple[str, ...]  # names of the trained tensors
+    parameters: tuple[str, ...]  # names of the trained tensors that are not the client's own
 
     @property
     def update(self) -> State:
@@ -128,6 +128,14 @@ class Feed(Protocol):
     def at(self, step: int) -> Moment: ...
 
 
+OWN = "model"  # where a client keeps the tensors of the model that never leave it
+
+
+def own(received: Received, mine: Tree) -> Received:
+    """The received model with the client's own tensors in it."""
+    return received._replace(model=received.model | mine[OWN]) if OWN in mine else received
+
+
 def step_loss(
     method: Method,
     model: Model,
@@ -139,6 +147,7 @@ def step_loss(
     now: Moment,
 ) -> tuple[Tensor, tuple[State, dict[str, Tensor]]]:
     """Loss of one step, with the new buffers and every part's term: pure, so that it can be mapped over clients."""
+    received = own(received, mine)
     batch = prepare_batch(method, _batch(now.batch), received, train=True)
     clock = Clock(*now.clock)
     forward = Pass(model, leaves, buffers, batch, clock.seed)
@@ -175,18 +184,19 @@ def finish(
 ) -> tuple[Message, Tree]:
     """Every part's `up`: what is sent and what is kept. Pure, so that it can be mapped over clients."""
     message: Message = {}
-    kept: Tree = {}
+    kept: Tree = {OWN: {name: final[name] for name in model.private}} if model.private else {}
+    public = {name: t for name, t in final.items() if name not in model.private}
     for part in method.parts:
         end = End(
             received.model,
-            final,
+            public,
             mine.get(part.name, {}),
             received.parts.get(part.name, {}),
             facts,
             ending.steps,
             ending.effective_steps,
             lr,
-            model.parameters,
+            model.shared,
         )
         sent, state = part.up(end)
         if sent:
@@ -222,6 +232,7 @@ def client_round(
     Returns the message, what the exchanges sent, the new state, and the mean of each loss term.
     """
     work, facts = feed.work, feed.facts
+    received = own(received, mine)
     leaves, buffers = begin(model, received.model)
     optimiser = work.make(leaves.values())
     terms: dict[str, Tensor] = {}

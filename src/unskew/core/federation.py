@@ -21,6 +21,7 @@ from unskew.core.method import Method, Task
 from unskew.core.part import Artefact, Exchange, Part
 from unskew.core.plan import Plan
 from unskew.core.server import Report, Server, Snapshot
+from unskew.core.state import State
 from unskew.core.store import ClientStore
 from unskew.errors import UserError
 from unskew.models.model import Model
@@ -133,7 +134,7 @@ class Federation:
         return inbox, shared
 
     def _send_down(self, snap: Snapshot, phase: str, clients: Iterable[int], received: Received) -> None:
-        snap.ledger.down(snap.round, phase, clients, "model", "weights", MODEL, received.model)
+        snap.ledger.down(snap.round, phase, clients, "model", "weights", MODEL, self._public(received.model))
         for part in self.method.parts:
             sent = received.parts.get(part.name, {})
             for name, artefact in part.broadcasts.items():
@@ -196,7 +197,7 @@ class Federation:
         """One part's exchange: the model goes down where it is needed, artefacts come up, the server collects."""
         received = self.received(snap)
         if due.model:
-            snap.ledger.down(snap.round, due.when, clients, "model", "weights", MODEL, snap.model)
+            snap.ledger.down(snap.round, due.when, clients, "model", "weights", MODEL, self._public(snap.model))
         else:
             received = received._replace(model={})
         declared = {part.name: part.shares}
@@ -219,4 +220,8 @@ class Federation:
                 f"part {part.name} changed the model without owning it; set edits_model = True if that is meant"
             )
         parts = snap.parts | ({part.name: after.mine} if after.mine else {})
-        return replace(snap, model=after.model, parts=parts)
+        # Tensors that never leave the clients are in no message: the server's stay as they are.
+        return replace(snap, model=snap.model | after.model if self.model.private else after.model, parts=parts)
+
+    def _public(self, model: State) -> State:
+        return {name: t for name, t in model.items() if name not in self.model.private}

@@ -78,6 +78,9 @@ class Messages:
     def __bool__(self) -> bool:
         return bool(self.clients)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._sums or name in self._each
+
     def mean(self, name: str) -> Any:
         """Weighted mean over the clients that sent it; integers take the first client's value."""
         return self._sums[name].finish(mean=True)

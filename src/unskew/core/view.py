@@ -141,8 +141,8 @@ class View:
         return self._teacher[0]
 
     def frozen(self, state: State, model: Model | None = None) -> Frozen:
-        """Any other model on this batch."""
-        return Frozen(model or self._pass.model, state, self.x)
+        """Any other model on this batch; tensors it lacks (a client's own BatchNorm) are the received model's."""
+        return Frozen(model or self._pass.model, self.start | state if model is None else state, self.x)
 
     def stream(self, name: str) -> Batch | None:
         """This step's batch of a stream, None when the stream is empty."""

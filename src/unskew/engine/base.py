@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from unskew.core.client import Facts, Newcomer, Received, prepare_batch
+from unskew.core.client import OWN, Facts, Newcomer, Received, prepare_batch
 from unskew.core.method import Method, Task
 from unskew.core.part import Sizes
 from unskew.core.plan import Plan
@@ -61,6 +62,12 @@ class Score:
 
     confusion: Tensor
     loss: float
+
+
+def sum_of(scores: Iterable[Score]) -> Score:
+    """Scores of several sets of rows, or of several models on the same rows, together."""
+    all_of = list(scores)
+    return Score(torch.stack([s.confusion for s in all_of]).sum(0), sum(s.loss for s in all_of))
 
 
 class Engine(Protocol):
@@ -122,6 +129,8 @@ class Setting:
     def newcomer(self, client: int, source: Source | None = None) -> Tree:
         """State of a client that has none yet."""
         facts, tree = (source or self.source).facts(client), {}
+        if self.model.private:
+            tree[OWN] = {name: self.model.initial[name].to(self.device) for name in self.model.private}
         sizes = Sizes(int(facts.rows), 0, self.task.work.batch, self.task.classes, {})
         for part in self.method.parts:
             draws = self.plan.part_draws(part, "init", 0, client, sizes)
@@ -158,3 +167,14 @@ class Setting:
 def to_device(tree: Tree, device: torch.device) -> Tree:
     """A client's state where it is needed."""
     return tree_map(lambda t: t.to(device), tree)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Libraries take more or fewer threads by the load of the machine, and other threads round otherwise: so one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

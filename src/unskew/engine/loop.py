@@ -6,17 +6,16 @@ fixed chunks, and answers are taken in the order of the clients.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from unskew.core.client import Received, client_round
+from unskew.core.client import Received, client_round, own
 from unskew.core.messages import pack
 from unskew.core.server import StandIn
 from unskew.core.state import Message, State, Tree, flatten, unflatten
-from unskew.engine.base import Outcome, Score, Setting, Source, to_device
+from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, OneClient
 from unskew.engine.sharing import share_draws, share_one
 from unskew.engine.workers import Workers, can_fork
@@ -63,7 +62,7 @@ class LoopEngine:
         source = self.setting.stand_in_source(rows)
         for client in rows:
             state = mine.get(client) or self.setting.newcomer(client, source)
-            with _one_thread():
+            with one_thread():
                 outcome = self._train_one(source, round, received, client, state)
             yield outcome
 
@@ -73,9 +72,7 @@ class LoopEngine:
         header = {"do": "score", "round": round, "split": split}
         spans = [{"first": a, "last": min(a + CHUNK, rows)} for a in range(0, rows, CHUNK)]
         requests: list[tuple[dict[str, Any], State]] = [(header | span, {}) for span in spans]
-        scores = list(self._ask(received, requests))
-        confusion = torch.stack([body["confusion"] for _, body in scores]).sum(0)
-        return Score(confusion, sum(float(body["loss"]) for _, body in scores))
+        return sum_of(Score(body["confusion"], float(body["loss"])) for _, body in self._ask(received, requests))
 
     def _outcomes(self, received: Received, requests: list[tuple[dict[str, Any], State]]) -> Iterator[Outcome]:
         for header, body in self._ask(received, requests):
@@ -92,7 +89,7 @@ class LoopEngine:
             return
         self._received = received
         for header, body in requests:
-            with _one_thread():
+            with one_thread():
                 answer = self._handle(header, body)
             yield answer
 
@@ -134,7 +131,7 @@ class LoopEngine:
         return Outcome(client, pack(message), kept, terms, shared)
 
     def _share_one(self, round: int, part: str, client: int, mine: Tree) -> Outcome:
-        sent, kept = self._share(round, part, client, self._received.model, mine)
+        sent, kept = self._share(round, part, client, own(self._received, mine).model, mine)
         return Outcome(client, {part: sent} if sent else {}, {part: kept} if kept else {}, {})
 
     def _share(self, round: int, part: str, client: int, state: State, mine: Tree) -> tuple[dict[str, Any], State]:
@@ -143,14 +140,3 @@ class LoopEngine:
         facts, index = setting.source.facts(client), setting.source.index[client].to(self.device)
         sent, kept = share_one(setting, part, round, state, mine.get(part, {}), draws, facts, index)
         return pack(sent), kept
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Results must not depend on the number of threads, so there is one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -8,6 +8,7 @@ and weight decay move them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,13 +16,13 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from unskew.core.client import Ending, Received, begin, descend_step, finish, step_loss
+from unskew.core.client import OWN, Ending, Received, begin, descend_step, finish, own, step_loss
 from unskew.core.messages import pack
 from unskew.core.method import Method
 from unskew.core.server import StandIn
 from unskew.core.state import State, Tree, stack, tree_map
 from unskew.core.work import Work
-from unskew.engine.base import Outcome, Score, Setting, Source, to_device
+from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, OneClient, signature
 from unskew.engine.memory import bytes_of_step, cohort_size, memory_there_is
 from unskew.engine.ragged import widths
@@ -43,6 +44,9 @@ class StackedEngine:
 
     def close(self) -> None:
         pass
+
+    def _threads(self) -> contextlib.AbstractContextManager[None]:
+        return one_thread() if self.device.type == "cpu" else contextlib.nullcontext()
 
     @property
     def padding_share(self) -> float:
@@ -73,15 +77,17 @@ class StackedEngine:
         size = cohort_size(8 * longest * row, memory_there_is(self.device))
 
         def play(cohort: list[int]) -> list[Outcome]:
-            return list(self._share(round, part, received, cohort, [to_device(mine(k), self.device) for k in cohort]))
+            states = [to_device(mine(k), self.device) for k in cohort]
+            with self._threads():
+                return list(self._share(round, part, received, cohort, states))
 
         return (outcome for outcomes, _ in _fitting(clients, size, play) for outcome in outcomes)
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
         """Scores of a split."""
         rows = len(self.setting.splits[split][1])
-        scores = [self.setting.score(round, received, split, a, a + CHUNK) for a in range(0, rows, CHUNK)]
-        return Score(torch.stack([s.confusion for s in scores]).sum(0), sum(s.loss for s in scores))
+        with self._threads():
+            return sum_of(self.setting.score(round, received, split, a, a + CHUNK) for a in range(0, rows, CHUNK))
 
     def _train(
         self, source: Source, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
@@ -101,7 +107,8 @@ class StackedEngine:
             def play(cohort: list[int]) -> list[Outcome]:
                 longest_first = sorted(cohort, key=lambda k: -len(source.index[k]))
                 states = [to_device(mine(k), self.device) for k in longest_first]
-                return self._cohort(source, round, received, longest_first, states)
+                with self._threads():
+                    return self._cohort(source, round, received, longest_first, states)
 
             for outcomes, fits in _fitting(group, self.limit, play):
                 self.limit = fits
@@ -137,15 +144,16 @@ class StackedEngine:
         final, terms = self._steps(method, work, received, kept, feed)
         shared: dict[str, Any] = {}
         for part in setting.after_training if source is setting.source else ():
-            own = [_row(kept.get(part, {}), i) for i in range(len(clients))]
-            sent, new = share_many(setting, part, round, final, own, clients, each_its_model=True)
+            each = [_row(kept.get(part, {}), i) for i in range(len(clients))]
+            sent, new = share_many(setting, part, round, final, each, clients, each_its_model=True)
             shared, kept = shared | ({part: sent} if sent else {}), kept | ({part: new} if new else {})
         like = feed.facts.counts
         ending = Ending(
             like.new_tensor([float(s) for s in feed.steps]),
             like.new_tensor([work.effective_steps(s) for s in feed.steps]),
         )
-        close = vmap(lambda f, k, a, e: finish(method, setting.model, received, f, k, a, e, like.new_tensor(work.lr)))
+        lr = like.new_tensor(work.lr)
+        close = vmap(lambda f, k, a, e: finish(method, setting.model, own(received, k), f, k, a, e, lr))
         message, kept = close(final, kept, feed.facts, ending)
         means = {name: total / ending.steps for name, total in terms.items()}
         return [
@@ -156,7 +164,8 @@ class StackedEngine:
     def _steps(self, method: Method, work: Work, received: Received, mine: Tree, feed: Cohort) -> tuple[State, State]:
         """All steps of a cohort: final states [m, ...] and summed loss terms [m], each taken when its client ended."""
         model, m = self.setting.model, len(feed.clients)
-        leaves, buffers = begin(model, {k: t.expand(m, *t.shape) for k, t in received.model.items()})
+        start = {k: t.expand(m, *t.shape) for k, t in received.model.items()}
+        leaves, buffers = begin(model, start | mine.get(OWN, {}))
         optimiser = work.make(leaves.values())
         final: State = {}
         terms: State = {}
@@ -179,8 +188,10 @@ class StackedEngine:
     def _share(
         self, round: int, part: str, received: Received, clients: list[int], mine: list[Tree]
     ) -> Iterator[Outcome]:
-        own = [tree.get(part, {}) for tree in mine]
-        sent, kept = share_many(self.setting, part, round, received.model, own, clients, each_its_model=False)
+        each = [tree.get(part, {}) for tree in mine]
+        private = [tree[OWN] for tree in mine if OWN in tree]
+        state = {k: t.expand(len(clients), *t.shape) for k, t in received.model.items()} | stack(private or [{}])
+        sent, kept = share_many(self.setting, part, round, state, each, clients, each_its_model=True)
         for i, k in enumerate(clients):
             yield Outcome(k, {part: pack(_row(sent, i))} if sent else {}, {part: _row(kept, i)} if kept else {}, {})
 

@@ -32,7 +32,7 @@ class AverageMomentum(Part):
     neutral = {"beta": 0.0}
 
     def server_init(self, model: Model, task: Task) -> State:
-        return {name: model.initial[name].new_zeros(model.initial[name].shape) for name in model.parameters}
+        return {name: model.initial[name].new_zeros(model.initial[name].shape) for name in model.shared}
 
     def up(self, end: End) -> tuple[dict[str, Value], State]:
         return {"weights": end.final}, end.mine

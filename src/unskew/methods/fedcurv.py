@@ -57,6 +57,8 @@ class Curvature(Part):
     def loss(self, view: View) -> Tensor:
         terms = []
         for name, w in view.parameters.items():
+            if name not in view.received["U"]:
+                continue
             p = view.received["U"][name] - view.mine[f"u {name}"]  # (3)
             q = view.received["V"][name] - view.mine[f"v {name}"]
             terms.append((p * w * w - 2 * q * w).sum())
@@ -76,7 +78,7 @@ class Curvature(Part):
 
     def _fisher(self, client: Client) -> State:
         """Mean over batches of the squared gradient; a batch that is padding only does not count."""
-        leaves = {name: client.state[name] for name in client.model.parameters}
+        leaves = {name: client.state[name] for name in client.model.shared}
         total = {name: torch.zeros_like(t) for name, t in leaves.items()}
         count = torch.zeros_like(client.facts.rows)
 
@@ -93,7 +95,7 @@ class Curvature(Part):
 
 
 def _pair(model: Model) -> State:
-    zeros = {name: torch.zeros_like(model.initial[name]) for name in model.parameters}
+    zeros = {name: torch.zeros_like(model.initial[name]) for name in model.shared}
     return _joined(zeros, zeros)
 
 

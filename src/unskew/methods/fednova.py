@@ -61,7 +61,7 @@ class Nova(Part):
     def merge(self, server: Server, messages: Messages) -> Server:
         tau_eff, d = messages.mean("tau"), messages.mean("direction")  # (2)
         moved = {n: server.model[n] - tau_eff * d[n] for n in d}  # (3)
-        rest = messages.mean("statistics") if set(server.model) - set(d) else {}
+        rest = messages.mean("statistics") if "statistics" in messages else {}
         return server.replace(model=server.model | moved | rest)
 
 

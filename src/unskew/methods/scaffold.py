@@ -52,7 +52,8 @@ class Scaffold(Part):
 
     def loss(self, view: View) -> Tensor:
         c, mine = view.received["c"], view.mine
-        return torch.stack([((c[n] - mine[n]) * w).sum() for n, w in view.parameters.items()]).sum()  # (1)
+        terms = [((c[n] - mine[n]) * w).sum() for n, w in view.parameters.items() if n in c]
+        return torch.stack(terms).sum()  # (1)
 
     def up(self, end: End) -> tuple[dict[str, Value], State]:
         scale = end.lr * end.effective_steps
@@ -66,7 +67,7 @@ class Scaffold(Part):
 
 
 def _zeros(model: Model) -> State:
-    return {name: model.initial[name].new_zeros(model.initial[name].shape) for name in model.parameters}
+    return {name: model.initial[name].new_zeros(model.initial[name].shape) for name in model.shared}
 
 
 method("scaffold", "fedavg", "scaffold")

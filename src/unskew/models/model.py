@@ -14,16 +14,26 @@ from torch.func import functional_call
 from unskew.core.state import Role, State
 from unskew.errors import UserError
 from unskew.models.layers import SeededDropout, replace_dropout
+from unskew.models.norms import BatchNormPolicy, freeze_batchnorm, norm_tensors, replace_batchnorm
 
 
 class Model:
     """Blocks without tensors of their own: `run` takes the state as an argument and never changes it."""
 
-    def __init__(self, blocks: nn.Sequential, name: str = "custom", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        blocks: nn.Sequential,
+        name: str = "custom",
+        dtype: torch.dtype = torch.float32,
+        batchnorm: BatchNormPolicy = "average",
+    ) -> None:
         _check(blocks, name)
         # The caller keeps its module untouched, and the two skeletons below carry a mode each, because switching one
         # skeleton between train and eval would be hidden state.
         blocks = replace_dropout(copy.deepcopy(blocks))
+        self.batchnorm, self.has_norm = batchnorm, bool(norm_tensors(blocks))
+        if batchnorm == "group":
+            blocks = replace_batchnorm(blocks)
         self.name, self.depth, self.feature = name, len(blocks), len(blocks) - 1
         self.initial: State = {
             key: tensor.detach().clone().to(dtype if tensor.is_floating_point() else tensor.dtype)
@@ -32,6 +42,9 @@ class Model:
         self.roles: dict[str, Role] = {key: _role(key, blocks) for key, _ in _tensors(blocks)}
         self.parameters = tuple(key for key, role in self.roles.items() if role == "parameter")
         self.buffers = tuple(key for key, role in self.roles.items() if role != "parameter")
+        # What never leaves a client (FedBN), and the trained tensors that do.
+        self.private = norm_tensors(blocks) if batchnorm == "local" else ()
+        self.shared = tuple(key for key in self.parameters if key not in self.private)
         layers = [key for key, module in blocks.named_modules() if isinstance(module, SeededDropout)]
         self._seeded = [
             [(n, f"{key}.seed".removeprefix(f"{i}.")) for n, key in enumerate(layers) if f"{key}.".startswith(f"{i}.")]
@@ -40,6 +53,8 @@ class Model:
         self._names = [tuple(key for key, _ in _tensors(block)) for block in blocks]
         skeleton = blocks.to("meta")
         self._train, self._eval = copy.deepcopy(skeleton).train(), skeleton.eval()
+        if batchnorm == "frozen":
+            freeze_batchnorm(self._train)
 
     @property
     def count(self) -> int:

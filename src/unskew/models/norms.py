@@ -1,0 +1,44 @@
+"""What happens to BatchNorm in a federation, where every client has other statistics.
+
+average: its tensors are averaged like weights. local: they stay with the client (FedBN). frozen: training uses and
+keeps the running statistics the model came with. group: every BatchNorm becomes a GroupNorm, which has none.
+"""
+
+import math
+from typing import Literal
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+BatchNormPolicy = Literal["average", "local", "frozen", "group"]
+POLICIES: dict[BatchNormPolicy, str] = {
+    "average": "running statistics are averaged like weights, counters are copied",
+    "local": "its tensors never leave a client (FedBN); scores are those of the round's clients together",
+    "frozen": "training uses the running statistics the model came with and keeps them",
+    "group": "every BatchNorm was converted to GroupNorm",
+}
+GROUPS = 32  # as in the GroupNorm paper, or fewer where channels do not divide
+
+
+def norm_tensors(blocks: nn.Sequential) -> tuple[str, ...]:
+    """Names of all tensors of BatchNorm layers."""
+    layers = [key for key, module in blocks.named_modules() if isinstance(module, _BatchNorm)]
+    names = [*dict(blocks.named_parameters()), *dict(blocks.named_buffers())]
+    return tuple(name for name in names if name.rpartition(".")[0] in layers)
+
+
+def freeze_batchnorm(skeleton: nn.Module) -> None:
+    """BatchNorm layers of a train skeleton in eval mode; their scale and shift are still trained."""
+    for module in skeleton.modules():
+        if isinstance(module, _BatchNorm):
+            module.eval()
+
+
+def replace_batchnorm(blocks: nn.Sequential) -> nn.Sequential:
+    """The same network with GroupNorm in place of BatchNorm, fresh scale and shift."""
+    for parent in list(blocks.modules()):
+        for name, child in list(parent._modules.items()):
+            if isinstance(child, _BatchNorm):
+                channels = child.num_features
+                setattr(parent, name, nn.GroupNorm(math.gcd(GROUPS, channels), channels, child.eps, child.affine))
+    return blocks

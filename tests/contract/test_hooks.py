@@ -26,6 +26,7 @@ SUM, MEAN = {"n": us.Artefact("counts", reduce="sum")}, {"n": us.Artefact("stati
 @pytest.fixture
 def spy() -> Iterator[Any]:
     """Registers parts for one test."""
+    registry.known()  # loads the package's own, which must survive
     before = dict(registry.PARTS)
 
     def make(cls: type[us.Part], name: str = "spy") -> str:

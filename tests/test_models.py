@@ -10,7 +10,19 @@ from unskew.errors import UserError
 from unskew.models.layers import SeededDropout, uniform
 from unskew.models.model import Model
 
-SHAPES = {"cnn": (3, 32, 32), "cnn5x5": (3, 32, 32), "mlp": (1, 8, 8), "mobilenet_v2": (3, 32, 32)}
+SHAPES = {
+    "cnn": (3, 32, 32),
+    "cnn5x5": (3, 32, 32),
+    "mlp": (1, 8, 8),
+    "mobilenet_v2": (3, 32, 32),
+    "resnet8": (3, 32, 32),
+    "resnet8-batchstats": (3, 16, 16),
+    "resnet18": (3, 16, 16),
+    "resnet18-cifar": (3, 8, 8),
+    "audionet": (2, 64, 344),
+    "harnet": (1, 128, 3),
+    "lenet": (3, 32, 32),
+}
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +45,15 @@ def rows(name: str) -> torch.Tensor:
         ("cnn5x5", (3, 32, 32), 10, 878_538),
         ("mlp", (1, 8, 8), 10, 64 * 64 + 64 + 64 * 10 + 10),
         ("mobilenet_v2", (3, 32, 32), 10, 2_296_922),
+        ("resnet8", (3, 32, 32), 10, 78_042),
+        ("resnet8-batchstats", (3, 32, 32), 10, 78_042),
+        ("resnet18", (3, 224, 224), 1000, 11_689_512),
+        ("resnet18", (3, 32, 32), 10, 11_181_642),
+        ("resnet18-cifar", (3, 32, 32), 10, 11_173_962),
+        ("audionet", (2, 64, 344), 10, 25_602),
+        ("harnet", (1, 128, 3), 6, 691_974),
+        ("lenet", (3, 32, 32), 100, 85_036),
+        ("lenet", (1, 28, 28), 10, 13_426),
     ],
 )
 def test_number_of_parameters(name: str, shape: tuple[int, ...], classes: int, count: int) -> None:
@@ -40,21 +61,40 @@ def test_number_of_parameters(name: str, shape: tuple[int, ...], classes: int, c
     assert models.build(name, shape, classes, seed=0).count == count
 
 
-def test_shape_of_every_mobilenet_block(zoo: dict[str, Model]) -> None:
-    """17 inverted residuals, the pooled vector of 1280 numbers, the logits."""
-    stages = [(16, 32, 1), (24, 32, 2), (32, 16, 3), (64, 8, 4), (96, 8, 3), (160, 4, 3), (320, 4, 1)]
-    want = [(c, side, side) for c, side, repeats in stages for _ in range(repeats)] + [(1280,), (10,)]
-    model, h = zoo["mobilenet_v2"], rows("mobilenet_v2")
+def cuts(model: Model, h: torch.Tensor) -> list[tuple[int, ...]]:
+    """The shape of one row after every block."""
     found = []
     for i in range(model.depth):
         h = model.run(model.initial, h, i, i + 1)
         found.append(tuple(h.shape[1:]))
-    assert found == want
-    assert model.feature == 18
+    return found
 
 
-@pytest.mark.parametrize(("name", "width"), [("cnn", 512), ("cnn5x5", 512), ("mlp", 64), ("mobilenet_v2", 1280)])
-def test_representation_is_the_classifiers_input_after_relu(zoo: dict[str, Model], name: str, width: int) -> None:
+def test_shape_of_every_mobilenet_block(zoo: dict[str, Model]) -> None:
+    """17 inverted residuals, the pooled vector of 1280 numbers, the logits."""
+    stages = [(16, 32, 1), (24, 32, 2), (32, 16, 3), (64, 8, 4), (96, 8, 3), (160, 4, 3), (320, 4, 1)]
+    want = [(c, side, side) for c, side, repeats in stages for _ in range(repeats)] + [(1280,), (10,)]
+    assert cuts(zoo["mobilenet_v2"], rows("mobilenet_v2")) == want
+    assert zoo["mobilenet_v2"].feature == 18
+
+
+# Without audionet, whose BatchNorm comes after ReLU.
+WIDTHS = {
+    "cnn": 512,
+    "cnn5x5": 512,
+    "mlp": 64,
+    "mobilenet_v2": 1280,
+    "resnet8": 64,
+    "resnet8-batchstats": 64,
+    "resnet18": 512,
+    "resnet18-cifar": 512,
+    "harnet": 8448,
+    "lenet": 768,
+}
+
+
+@pytest.mark.parametrize(("name", "width"), WIDTHS.items())
+def test_representation_is_the_classifiers_input_and_not_negative(zoo: dict[str, Model], name: str, width: int) -> None:
     model = zoo[name]
     z = model.run(model.initial, rows(name), 0, model.feature)
     assert z.shape == (2, width)

@@ -18,7 +18,18 @@ from unskew.run import Silent
 
 from . import toys
 
-PHASES = ("plan", "before round", "train", "after training", "stand-ins", "merge", "step", "after merge", "evaluate", "checkpoint")
+PHASES = (
+    "plan",
+    "before round",
+    "train",
+    "after training",
+    "stand-ins",
+    "merge",
+    "step",
+    "after merge",
+    "evaluate",
+    "checkpoint",
+)
 Whole = Callable[[str], Path]
 
 

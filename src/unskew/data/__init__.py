@@ -7,11 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from unskew.data import hub
 from unskew.data.arrays import DEFAULT_TEST, from_arrays
+from unskew.data.celeba import celeba
 from unskew.data.cifar import cifar10, cifar100
 from unskew.data.dataset import Dataset, Split
 from unskew.data.digits import digits
 from unskew.data.files import HOW_TO_SET_ROOT
+from unskew.data.folder import cinic10, image_folder
+from unskew.data.har import hapt, ucihar
 from unskew.data.idx import EMNIST_CLASSES, emnist, fashion_mnist, mnist
 from unskew.data.npz import npz
 from unskew.errors import UserError, nearest
@@ -36,24 +40,33 @@ Loader: TypeAlias = Callable[[Request], Dataset]
 def load(
     name: str, root: str | Path | None = None, *, test: float | None = None, seed: int = 0, verify: bool = True
 ) -> Dataset:
-    """A dataset by name (see `names`), or any `.npz` by its path or by its name in the data folder.
+    """A dataset by name (see `names`), or any `.npz` or folder of images, by path or by name in the data folder.
+
+    Some names take a choice after a colon: `celeba:Male`, `ucihar:total_acc+body_gyro`.
 
     test, seed: fraction and seed of the test split, for data that come without one; verify: check official checksums.
     """
     request = Request(name, data_root(root), test, seed, verify)
-    if name in _LOADERS:
-        return _LOADERS[name](request)
+    loader = _LOADERS.get(name) or _CHOOSING.get(name.partition(":")[0])
+    if loader is not None:
+        return loader(request)
+    if name.startswith(hub.PREFIX):
+        return hub.hub(name, request.root, test=test, seed=seed)
     file = _npz_file(request)
+    folder = _image_folder(request) if file is None else None
+    if folder is not None:
+        return image_folder(folder, test=test, seed=seed)
     if file is None:
         raise UserError(
-            f"expected a dataset among {', '.join(names())}, or a path ending in .npz, found {name} "
-            f"(and no {name}.npz in {request.root}; to look elsewhere, {HOW_TO_SET_ROOT}){nearest(name, names())}"
+            f"expected a dataset among {', '.join(names())}, a path ending in .npz, hf:NAME, or a folder of images, "
+            f"found {name} (and no {name}.npz nor a folder {name} in {request.root}; to look elsewhere, "
+            f"{HOW_TO_SET_ROOT}){nearest(name, names())}"
         )
     return npz(file, test=test, seed=seed)
 
 
 def names() -> tuple[str, ...]:
-    """Names that `load` knows, besides paths of `.npz` files."""
+    """Names that `load` knows, besides paths of `.npz` files and of folders of images."""
     return tuple(sorted(_LOADERS))
 
 
@@ -82,8 +95,20 @@ def _npz_file(request: Request) -> Path | None:
     )
 
 
+def _image_folder(request: Request) -> Path | None:
+    """The folder a name stands for, if any; like a file, first as a path and then in the data folder."""
+    given = Path(request.name).expanduser()
+    return next((path for path in (given, request.root / given) if request.name and path.is_dir()), None)
+
+
 def _digits(request: Request) -> Dataset:
     return digits(DEFAULT_TEST if request.test is None else request.test)
+
+
+def _urbansound(request: Request) -> Dataset:
+    from unskew.data.urbansound import urbansound8k  # late, since SciPy's signal part is slow to import
+
+    return urbansound8k(request.root, test=request.test, seed=request.seed)
 
 
 def _official(read: Callable[..., Dataset]) -> Loader:
@@ -100,12 +125,35 @@ def _official(read: Callable[..., Dataset]) -> Loader:
     return loader
 
 
+def _chosen(read: Callable[..., Dataset], keyword: str, parse: Callable[[str], object] = str) -> Loader:
+    """An official loader for data of which a part is chosen after a colon, as in celeba:Male; none is its default."""
+
+    def loader(request: Request) -> Dataset:
+        _, colon, choice = request.name.partition(":")
+        return _official(partial(read, **({keyword: parse(choice)} if colon else {})))(request)
+
+    return loader
+
+
+def _joined(choice: str) -> tuple[str, ...]:
+    return tuple(choice.split("+"))
+
+
+_CHOOSING: Mapping[str, Loader] = {
+    "celeba": _chosen(celeba, "attribute"),
+    "hapt": _chosen(hapt, "channels", _joined),
+    "ucihar": _chosen(ucihar, "channels", _joined),
+}
+
 # One line per dataset; a dataset that needs more than its root gets a small function like _digits.
 _LOADERS: Mapping[str, Loader] = {
+    **_CHOOSING,
+    "cinic10": _official(cinic10),
     "digits": _digits,
     "cifar10": _official(cifar10),
     "cifar100": _official(cifar100),
     "mnist": _official(mnist),
     "fashion-mnist": _official(fashion_mnist),
+    "urbansound8k": _urbansound,
     **{f"emnist-{variant}": _official(partial(emnist, variant=variant)) for variant in EMNIST_CLASSES},
 }

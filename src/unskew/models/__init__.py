@@ -1,4 +1,4 @@
-"""The model zoo: name -> function of (shape of a row, number of classes)."""
+"""The model zoo: name -> function of (shape of a row, number of classes); `timm:NAME` reaches the timm library."""
 
 from collections.abc import Callable
 
@@ -6,33 +6,56 @@ import torch
 from torch import nn
 
 from unskew.errors import UserError, nearest
+from unskew.models import timm
 from unskew.models.cnn import cnn, cnn5x5, mlp
+from unskew.models.lenet import lenet
 from unskew.models.mobilenet import mobilenet_v2
 from unskew.models.model import Model
+from unskew.models.norms import BatchNormPolicy
+from unskew.models.resnet import resnet8, resnet8_batchstats, resnet18, resnet18_cifar
+from unskew.models.sensor import audionet, harnet
 
 ZOO: dict[str, Callable[[tuple[int, ...], int], nn.Sequential]] = {
     "cnn": cnn,
     "cnn5x5": cnn5x5,
     "mlp": mlp,
     "mobilenet_v2": mobilenet_v2,
+    "resnet8": resnet8,
+    "resnet8-batchstats": resnet8_batchstats,
+    "resnet18": resnet18,
+    "resnet18-cifar": resnet18_cifar,
+    "audionet": audionet,
+    "harnet": harnet,
+    "lenet": lenet,
 }
 
 
-def build(name: str, shape: tuple[int, ...], classes: int, seed: int, dtype: torch.dtype = torch.float32) -> Model:
+def build(
+    name: str,
+    shape: tuple[int, ...],
+    classes: int,
+    seed: int,
+    dtype: torch.dtype = torch.float32,
+    batchnorm: BatchNormPolicy = "average",
+) -> Model:
     """A zoo model with weights that depend on `seed` alone; the caller's random state is untouched."""
     check_name(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            return Model(ZOO[name](shape, classes), name, dtype)
-        except (ValueError, RuntimeError, ZeroDivisionError) as error:
+            blocks = ZOO[name](shape, classes) if name in ZOO else timm.build(name, shape, classes)
+            return Model(blocks, name, dtype, batchnorm)
+        except (ValueError, RuntimeError, ZeroDivisionError, AssertionError) as error:
             raise UserError(f"model {name} does not fit rows of shape {shape}: {error}") from error
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that the zoo does not have."""
-    if name not in ZOO:
-        raise UserError(f"model.name: expected one of {', '.join(ZOO)}, found {name!r}{nearest(name, ZOO)}")
+    """Refuse a name that neither the zoo nor timm has."""
+    if name.startswith(timm.PREFIX):
+        timm.check(name)
+    elif name not in ZOO:
+        known = f"{', '.join(ZOO)}, {timm.PREFIX}NAME"
+        raise UserError(f"model.name: expected one of {known}, found {name!r}{nearest(name, ZOO)}")
 
 
 __all__ = ["ZOO", "Model", "build", "check_name"]

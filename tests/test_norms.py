@@ -81,7 +81,7 @@ def test_header_names_the_policy(policy: str) -> None:
     from unskew.prepare import prepare
 
     experiment = us.Experiment(
-        model={"name": "mobilenet_v2", "batchnorm": policy}, engine={"name": "loop", "workers": 1}
+        model={"name": "resnet8", "batchnorm": policy}, engine={"name": "loop", "workers": 1}
     )
     assert any(line.startswith(f"batchnorm  {policy}: ") for line in prepare(experiment).header)
 

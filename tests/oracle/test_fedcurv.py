@@ -21,8 +21,8 @@ def test_reduced_penalty_and_gradient() -> None:
     view = view_of(model, {"w": w}, torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64), received=received, mine=mine)
     loss = Curvature().loss(view)
     full = sum((U[j] * (w - W[j]) ** 2).sum() for j in (1, 2))
-    assert float(loss) == -1.5
-    assert float(full) == 1.5
+    assert loss.item() == -1.5
+    assert full.item() == 1.5
     assert torch.autograd.grad(loss, w)[0].tolist() == [2.0, -2.0]
 
 
@@ -33,7 +33,7 @@ def test_own_curvature_does_not_count() -> None:
     mine = {"u w": U[1], "v w": U[1] * W[1]}
     w = torch.tensor([0.5, 0.5], requires_grad=True)
     view = view_of(model, {"w": w}, torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64), received=received, mine=mine)
-    assert float(Curvature().loss(view)) == 0.75
+    assert Curvature().loss(view).item() == 0.75
     assert torch.equal(received["U"]["w"], U[1] + U[2])
 
 

@@ -60,7 +60,7 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def describe(engine: Engine) -> dict[str, Any]:
-    """What to keep beside the results; the share of padding is known at the end."""
+    """What to keep beside the results."""
     device = engine.device
     return {
         "unskew": __version__,
@@ -72,6 +72,5 @@ def describe(engine: Engine) -> dict[str, Any]:
         "device_type": device.type,
         "engine": engine.name,
         "workers": engine.workers,
-        "padding_share": engine.padding_share,
         "system": platform.system(),
     }

@@ -41,7 +41,7 @@ class AugmentConfig(Strict):
 
 
 class DataConfig(Named):
-    name: str = Field("digits", description="a dataset's name or a path ending in .npz")
+    name: str = Field("digits", description="a dataset's name, hf:NAME, a path ending in .npz, or a folder of images")
     test: float | None = Field(
         None, gt=0, lt=1, description="share of test rows, for data that come without a test set"
     )

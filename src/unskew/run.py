@@ -128,6 +128,7 @@ class _Player:
         self.federation = replace(ready.federation, keeps=keeps, phase=phase or (lambda name, round: None))
         self.experiment, self.store = ready.experiment, ready.federation.store
         self._saved_at, self._saved_round, self._best = time.monotonic(), -1, 0.0
+        self._environment = describe(ready.federation.engine)  # now: the checkout may change while the run goes on
         self._last: Snapshot | None = None  # the last complete round, with rows and client state to match
 
     def play(self, manifest: dict[str, Any] | None) -> Run:
@@ -160,7 +161,7 @@ class _Player:
         self.folder.write_initial(federation.model.initial)
         self._write_counts()
         self.folder.tables["metrics"].add(self.rows.scores(0, self._scores(snap)))
-        self.folder.write_config(self.experiment.resolved(), describe(engine))
+        self.folder.write_config(self.experiment.resolved(), self._environment)
         return snap
 
     def _check_world(self, before: dict[str, str]) -> None:
@@ -223,7 +224,8 @@ class _Player:
             closed.ledger.bytes_down,
             float(times["seconds"].sum()),
         )
-        self.folder.write_environment(describe(self.federation.engine))
+        padding = {"padding_share": self.federation.engine.padding_share}
+        self.folder.write_environment(self._environment | padding)
         self.folder.finish({name: t.cpu() for name, t in closed.model.items()})
         self.folder.save(closed, self.store, self.ready.world, finished=vars(summary))
         return Run(

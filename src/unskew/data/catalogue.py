@@ -173,7 +173,7 @@ _EMNIST = [
 ]
 ENTRIES: tuple[Entry, ...] = (
     Entry(
-        "digits", 10, (), "CC BY 4.0; cite Alpaydin and Kaynak 1998 (UCI)", "nothing to do", "comes with the package"
+        "digits", 10, (), "see its page at UCI; cite Alpaydin and Kaynak 1998", "nothing to do", "comes with the package"
     ),
     Entry(
         "cifar10",
@@ -232,7 +232,7 @@ ENTRIES: tuple[Entry, ...] = (
         "ucihar",
         ("UCI HAR Dataset", "UCI-HAR"),
         "body_acc",
-        "CC BY 4.0; cite Anguita et al. 2013",
+        "no commercial use; cite Anguita et al. 2013",
         "UCI HAR Dataset.zip from archive.ics.uci.edu (240), then: unskew data unpack 'UCI HAR Dataset.zip'",
         _NO_MD5,
     ),
@@ -240,7 +240,7 @@ ENTRIES: tuple[Entry, ...] = (
         "hapt",
         ("hapt",),
         "total_acc",
-        "CC BY 4.0; cite Reyes-Ortiz et al. 2016",
+        "no commercial use; cite Anguita et al. 2013, Reyes-Ortiz et al. 2016",
         "raw signals from archive.ics.uci.edu (341), cut into windows in the layout of UCI-HAR",
         _NO_MD5,
     ),
@@ -265,7 +265,7 @@ ENTRIES: tuple[Entry, ...] = (
                 "UrbanSound8K", ("metadata/UrbanSound8K.csv", *(f"audio/fold{i}" for i in range(1, 11))), _count_table
             ),
         ),
-        "CC BY-NC; cite Salamon et al. 2014",
+        "CC BY-NC 3.0; cite Salamon et al. 2014",
         f"{_FETCH.format('urbansound8k')} (6 GB)",
         "md5 of the archive only",
     ),

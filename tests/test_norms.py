@@ -80,9 +80,7 @@ def test_groups_divide_the_channels(channels: int, groups: int) -> None:
 def test_header_names_the_policy(policy: str) -> None:
     from unskew.prepare import prepare
 
-    experiment = us.Experiment(
-        model={"name": "resnet8", "batchnorm": policy}, engine={"name": "loop", "workers": 1}
-    )
+    experiment = us.Experiment(model={"name": "resnet8", "batchnorm": policy}, engine={"name": "loop", "workers": 1})
     assert any(line.startswith(f"batchnorm  {policy}: ") for line in prepare(experiment).header)
 
 

@@ -173,7 +173,12 @@ _EMNIST = [
 ]
 ENTRIES: tuple[Entry, ...] = (
     Entry(
-        "digits", 10, (), "see its page at UCI; cite Alpaydin and Kaynak 1998", "nothing to do", "comes with the package"
+        "digits",
+        10,
+        (),
+        "see its page at UCI; cite Alpaydin and Kaynak 1998",
+        "nothing to do",
+        "comes with the package",
     ),
     Entry(
         "cifar10",

@@ -62,9 +62,14 @@ def in_words(summary: dict[str, Any]) -> str:
     )
 
 
+def _end(number: int, frame: object) -> None:
+    """A request to end is a Ctrl-C, also where a shell made this process ignore Ctrl-C itself."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command line: a user's mistake is one message and exit code 2, Ctrl-C is 130 and loses nothing."""
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _end)
     try:
         code = app(standalone_mode=False)
         if code == INTERRUPTED:  # typer may turn Ctrl-C into a return value

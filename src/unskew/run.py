@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -282,18 +282,9 @@ def _precision(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back for a moment; without a main thread there is none to hold back."""
-    waiting: list[int] = []
-    try:
-        before: Callable[..., Any] | int | None = signal.signal(
-            signal.SIGINT, lambda number, frame: waiting.append(number)
-        )
-    except ValueError:
-        yield
-        return
+    """Hold Ctrl-C and a request to end back for a moment; they arrive when it is over."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if waiting:
-        raise KeyboardInterrupt
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -42,7 +42,7 @@ def test_pull_is_what_a_proximal_term_does(momentum: float) -> None:
         w.grad = 1 + 0.7 * w.detach()
         optimiser.step()
     work = Work(batch=4, lr=0.1, momentum=momentum, pull=0.7)
-    assert -float(w) / 0.1 == pytest.approx(work.effective_steps(5))
+    assert -w.item() / 0.1 == pytest.approx(work.effective_steps(5))
 
 
 @pytest.mark.parametrize(("method", "tau"), [("fednova", "effective"), ("fednova+prox", "steps")])

@@ -70,13 +70,16 @@ def test_workers_do_not_hold_the_lock() -> None:
     assert LOCKS == []
 
 
-def test_ctrl_c_says_how_to_go_on(recipe: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ask", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_says_how_to_go_on(ask: signal.Signals, recipe: Path, tmp_path: Path) -> None:
+    """A job in a shell's background ignores Ctrl-C and still listens to a request to end."""
     overrides = ["rounds=100000", "engine.workers=2", "checkpoint.seconds=0"]
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "unskew.cli", "run", str(recipe), *overrides, "--out", str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deaf = (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ask == signal.SIGTERM else None
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=deaf)
     wait_for(lambda: rounds_saved(folder) >= 2, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(ask)
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (130, "")
     assert "--resume" in err.splitlines()[-1]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -90,3 +91,16 @@ def test_all_policies_learn(tmp_path: Path) -> None:
         metrics = played(policy, tmp_path / policy).metrics
         loss = metrics[(metrics.metric == "loss") & (metrics.split == "test")].set_index("round").value
         assert loss[3] < loss[0] / 2, policy
+
+
+def test_local_scores_only_clients_with_rows(tmp_path: Path) -> None:
+    """Twenty clients share twelve training rows: the empty ones have no model of their own to score."""
+    x, y = np.random.default_rng(0).normal(size=(16, 5)).astype("float32"), np.arange(16) % 3
+    data = us.from_arrays(x, y, x_test=x[:4], y_test=y[:4])
+    partition = {"name": "dirichlet", "clients": 20, "alpha": 0.1}
+    keys = {"model": {"batchnorm": "local"}, "engine": {"name": "loop", "workers": 1}, "rounds": 1}
+    run = us.run(us.Experiment(partition=partition, **keys), data=data, model=network(), out=tmp_path / "run")
+    held = pd.read_parquet(tmp_path / "run" / "clients.parquet").groupby("client")["rows"].sum()
+    scored = run.metrics[run.metrics.metric.str.startswith("predicted/") & (run.metrics["round"] == 1)].value.sum()
+    assert (held == 0).any()
+    assert scored == 4 * (held > 0).sum()

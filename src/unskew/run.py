@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -243,7 +244,8 @@ class _Player:
         received = federation.received(snap)
         seen = [received]
         if federation.model.private and snap.round:
-            seen = [own(received, self._on_device(k)) for k in federation.plan.participants(snap.round)] or seen
+            trained = [k for k in federation.plan.participants(snap.round) if federation.rows[k]]
+            seen = [own(received, self._on_device(k)) for k in trained] or seen
         splits = ("validation", "test") if self.ready.dataset.validation else ("test",)
         return {split: sum_of(federation.engine.evaluate(snap.round, r, split) for r in seen) for split in splits}
 
@@ -282,9 +284,20 @@ def _precision(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C and a request to end back for a moment; they arrive when it is over."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    """Hold Ctrl-C and a request to end back for a moment; they arrive when it is over.
+
+    By handlers, not by a mask: a mask holds for one thread, and another one would take the signal.
+    """
+    if threading.current_thread() is not threading.main_thread():  # signals never arrive here
+        yield
+        return
+    waiting: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda got, frame: waiting.append(got)) for number in numbers}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    for late in waiting:
+        signal.raise_signal(late)

@@ -284,3 +284,46 @@ def test_floats_become_tensors_without_touching_the_part() -> None:
     assert isinstance(there.parts[2].mu, torch.Tensor)
     assert isinstance(method.parts[2].mu, float)
     assert set(parts.METHODS) <= set(registry.known())
+
+
+@pytest.mark.parametrize("keys", [{"who": "newcomers"}, {"every": 2}])
+def test_an_exchange_after_training_belongs_to_the_round(keys: dict) -> None:
+    with pytest.raises(ValueError, match="part of a client's round"):
+        us.Exchange("after training", **keys)
+
+
+def test_refused_share_leaves_the_clients_state_alone(engine: str, spy: Any) -> None:
+    """A share that is not finite: the whole message is refused, the old state stays, and round 2 works again."""
+
+    class Once(us.Part):
+        exchange = us.Exchange("after training")
+        shares = {"n": us.Artefact("statistics", reduce="sum")}
+
+        def client_init(self, model: Any, client: us.Newcomer) -> State:
+            return {"rounds": torch.zeros(())}
+
+        def share(self, client: us.Client) -> tuple[dict, State]:
+            bad = (client.facts.rows > 10) & (client.mine["rounds"] == 0) & (client.state["2.bias"][0] > -9)
+            return {"n": torch.where(bad, torch.nan, 1.0)}, {"rounds": client.mine["rounds"] + 1}
+
+    fed = federation(spy(Once), engine, absence=[])
+    snap, report = fed.play(fed.start())
+    fed.store.commit()
+    assert report.dropped == [0]
+    assert 0 not in fed.store.entries
+    assert {k: float(tree["spy"]["rounds"]) for k, tree in fed.store.entries.items()} == {1: 1.0, 2: 1.0}
+    assert {e.client for e in snap.ledger.entries if e.part == "spy"} == {0, 1, 2}
+
+
+def test_model_that_was_not_sent_is_not_there_under_local_batchnorm(engine: str, spy: Any) -> None:
+    class Peek(us.Part):
+        exchange = us.Exchange("after merge", model=False)
+        shares = {"f": us.Artefact("features", reduce="rows")}
+
+        def share(self, client: us.Client) -> tuple[dict, State]:
+            x, _, keep = client.rows(client.positions)
+            return {"f": us.Rows(client.at(x, 1), keep)}, {}
+
+    fed = federation(spy(Peek), engine, True, model={"batchnorm": "local"})
+    with pytest.raises(us.UserError, match="model=True"):
+        fed.play(fed.start())

@@ -64,8 +64,7 @@ def unpack(
     from unskew.data.archives import unpack as extract
 
     root = _root(context, data_dir)
-    root.mkdir(parents=True, exist_ok=True)
-    with _bars() as bar:
+    with _writable(root), _bars() as bar:
         for path in archives:
             place = extract(path, root, bar(path.name), verify=verify)
             known = path.name not in ARCHIVES or ARCHIVES[path.name].md5 is not None
@@ -81,9 +80,21 @@ def download(
     from unskew.data.archives import fetch
 
     root = _root(context, data_dir)
-    with _bars() as bar:
+    with _writable(root), _bars() as bar:
         new = fetch(name, root, bar)
     typer.echo("\n".join(f"{name}: now in {place}" for place in new) or f"{name}: already in {root}")
+
+
+@contextmanager
+def _writable(root: Path) -> Iterator[None]:
+    """The folder, made if need be; what the system refuses is said in one line."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{root}: expected a data folder that can be written, found: {error}; choose another --data-dir"
+        ) from error
 
 
 def _root(context: typer.Context, data_dir: Path | None) -> Path:

@@ -133,7 +133,7 @@ OWN = "model"  # where a client keeps the tensors of the model that never leave 
 
 def own(received: Received, mine: Tree) -> Received:
     """The received model with the client's own tensors in it."""
-    return received._replace(model=received.model | mine[OWN]) if OWN in mine else received
+    return received._replace(model=received.model | mine[OWN]) if OWN in mine and received.model else received
 
 
 def step_loss(

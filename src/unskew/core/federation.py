@@ -16,7 +16,7 @@ import torch
 
 from unskew.core.client import Received
 from unskew.core.ledger import Ledger
-from unskew.core.messages import Inbox, check_declared, in_order
+from unskew.core.messages import Inbox, check_declared, in_order, is_finite
 from unskew.core.method import Method, Task
 from unskew.core.part import Artefact, Exchange, Part
 from unskew.core.plan import Plan
@@ -127,10 +127,12 @@ class Federation:
             report.terms[outcome.client] = {
                 p.name: outcome.terms[p.name] for p in self.method.parts if p.name in outcome.terms
             }
-            taken = self._take_in(snap, "train", outcome, inbox, report, declared)
-            for name, sent in outcome.shared.items() if taken else ():
+            # Together or not at all: state that belongs to a refused share must not stay with the client.
+            whole = is_finite(outcome.shared)
+            taken = self._take_in(snap, "train", outcome, inbox, report, declared, whole)
+            for name, sent in outcome.shared.items():
                 one = outcome._replace(message={name: sent}, mine={})
-                self._take_in(snap, "after training", one, shared[name], report, {name: parts[name].shares})
+                self._take_in(snap, "after training", one, shared[name], report, {name: parts[name].shares}, taken)
         return inbox, shared
 
     def _send_down(self, snap: Snapshot, phase: str, clients: Iterable[int], received: Received) -> None:
@@ -142,11 +144,18 @@ class Federation:
                     snap.ledger.down(snap.round, phase, clients, part.name, name, artefact, sent[name])
 
     def _take_in(
-        self, snap: Snapshot, phase: str, outcome: Outcome, inbox: Inbox, report: Report, declared: Declared
+        self,
+        snap: Snapshot,
+        phase: str,
+        outcome: Outcome,
+        inbox: Inbox,
+        report: Report,
+        declared: Declared,
+        acceptable: bool = True,
     ) -> bool:
         """One client's message: declared, entered in the ledger, refused or added up, its state kept."""
         client, message = outcome.client, in_order(outcome.message, declared)
-        taken = inbox.add(client, self.rows[client], message)
+        taken = acceptable and inbox.add(client, self.rows[client], message)
         for part, sent in message.items():
             for name, value in sent.items():
                 snap.ledger.up(snap.round, phase, client, part, name, declared[part][name], value)
@@ -155,7 +164,7 @@ class Federation:
             report.messages[name] = report.messages.get(name, {}) | message
         if taken:
             self.store.put(client, self.store.get(client) | outcome.mine)
-        else:
+        elif client not in report.dropped:
             report.dropped.append(client)
         return taken
 

@@ -50,6 +50,8 @@ class Exchange:
     def __post_init__(self) -> None:
         if self.who == "newcomers" and self.when == "at the end":
             raise ValueError("an exchange at the end has no newcomers: everybody who took part was seen before")
+        if self.when == "after training" and (self.who != "participants" or self.every != 1):
+            raise ValueError("an exchange after training is part of a client's round: who and every cannot be chosen")
 
 
 @dataclass(frozen=True)

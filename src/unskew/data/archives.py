@@ -133,8 +133,12 @@ def unpack(path: Path, root: Path, step: Step = lambda done, total: None, *, ver
         inside = Path(folder) / "content"
         inside.mkdir()
         _extract(path, inside, step)
-        top = inside / archive.top
-        os.replace(top if top.is_dir() else inside, place)
+        content = inside / archive.top if (inside / archive.top).is_dir() else inside
+        if archive.md5 is None and not (content / "train").is_dir():  # no checksum: at least the right shape
+            raise UserError(
+                f"{path}: expected an archive with the folder train, found none; it is not the official one"
+            )
+        os.replace(content, place)
     return place
 
 

@@ -61,7 +61,7 @@ class LoopEngine:
         """Stand-ins are trained inline: their rows exist only here."""
         source = self.setting.stand_in_source(rows)
         for client in rows:
-            state = mine.get(client) or self.setting.newcomer(client, source)
+            state = to_device(mine.get(client) or self.setting.newcomer(client, source), self.device)
             with one_thread():
                 outcome = self._train_one(source, round, received, client, state)
             yield outcome

@@ -189,7 +189,7 @@ class StackedEngine:
         self, round: int, part: str, received: Received, clients: list[int], mine: list[Tree]
     ) -> Iterator[Outcome]:
         each = [tree.get(part, {}) for tree in mine]
-        private = [tree[OWN] for tree in mine if OWN in tree]
+        private = [tree[OWN] for tree in mine if OWN in tree and received.model]
         state = {k: t.expand(len(clients), *t.shape) for k, t in received.model.items()} | stack(private or [{}])
         sent, kept = share_many(self.setting, part, round, state, each, clients, each_its_model=True)
         for i, k in enumerate(clients):

@@ -1,0 +1,46 @@
+"""Signals wait while a round is being completed, whatever other threads there are."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from unskew.run import _uninterrupted
+
+
+def block(number: signal.Signals, finished: list[int]) -> None:
+    with _uninterrupted():
+        os.kill(os.getpid(), number)
+        finished.extend(range(1000))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_arrives_after_the_block(number: signal.Signals) -> None:
+    """Twenty times with an idle thread that could take the signal: the block always ends first."""
+    done, idle = threading.Event(), threading.Thread(target=lambda: done.wait(30), daemon=True)
+    before = signal.signal(number, signal.default_int_handler)
+    idle.start()
+    try:
+        for _ in range(20):
+            finished: list[int] = []
+            with pytest.raises(KeyboardInterrupt):
+                block(number, finished)
+            assert len(finished) == 1000
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        done.set()
+        signal.signal(number, before)
+
+
+def test_other_threads_are_left_alone() -> None:
+    seen = []
+
+    def work() -> None:
+        with _uninterrupted():
+            seen.append(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [1]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
-import torch
 from torch import nn
 
 from unskew.core.client import own
@@ -26,6 +22,7 @@ from unskew.environment import describe
 from unskew.errors import UserError
 from unskew.experiment import Experiment
 from unskew.prepare import Prepared, prepare
+from unskew.process import precision, uninterrupted
 from unskew.recipe import validate
 from unskew.results.folder import Folder
 from unskew.results.rows import RowMaker, accuracy
@@ -82,7 +79,7 @@ def run(
     identity = f"{name}-{experiment.label}-s{experiment.seed}-{experiment.identity()}"
     path = Path(out) if out else Path("runs") / identity
     folder = Folder(path)
-    with contextlib.closing(folder), _precision(experiment.precision):  # before workers are forked
+    with contextlib.closing(folder), precision(experiment.precision):  # before workers are forked
         manifest = _may_start(folder, experiment, resume)
         if manifest and manifest["finished"]:
             return finished_run(path, manifest)
@@ -197,7 +194,7 @@ class _Player:
     ) -> None:
         """Rows, client state and snapshot of a round, together: an interruption sees all of them or none."""
         rows = [*self.rows.scores(snap.round, scores), *self.rows.terms(snap.round, report)]
-        with _uninterrupted():
+        with uninterrupted():
             self.folder.tables["metrics"].add(rows)
             self.folder.tables["ledger"].add(snap.ledger.entries)
             self.folder.tables["times"].add((snap.round, what, seconds) for what, seconds in times)
@@ -267,37 +264,3 @@ def finished_run(path: Path, manifest: dict[str, Any]) -> Run:
     """A run that was played before."""
     metrics, ledger = (pd.read_parquet(path / manifest["folder"] / f"{name}.parquet") for name in ("metrics", "ledger"))
     return Run(path, Summary(**manifest["finished"] | {"run": str(path)}), metrics, ledger)
-
-
-@contextlib.contextmanager
-def _precision(name: str) -> Iterator[None]:
-    """TF32 only when asked for; the caller's settings come back."""
-    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = name == "tf32"
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.allow_tf32 = cudnn
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C and a request to end back for a moment; they arrive when it is over.
-
-    By handlers, not by a mask: a mask holds for one thread, and another one would take the signal.
-    """
-    if threading.current_thread() is not threading.main_thread():  # signals never arrive here
-        yield
-        return
-    waiting: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda got, frame: waiting.append(got)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-    for late in waiting:
-        signal.raise_signal(late)

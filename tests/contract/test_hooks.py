@@ -111,7 +111,8 @@ def test_newcomers_share_once(when: str, engine: str, spy: Any) -> None:
     assert shared == [[0, 1, 2], [], []]
 
 
-def test_model_that_was_not_sent_is_not_there(engine: str, spy: Any) -> None:
+@pytest.mark.parametrize("policy", ["average", "local"])
+def test_model_that_was_not_sent_is_not_there(policy: str, engine: str, spy: Any) -> None:
     class Peek(us.Part):
         exchange = us.Exchange("after merge", model=False)
         shares = {"f": us.Artefact("features", reduce="rows")}
@@ -120,7 +121,7 @@ def test_model_that_was_not_sent_is_not_there(engine: str, spy: Any) -> None:
             x, _, keep = client.rows(client.positions)
             return {"f": us.Rows(client.at(x, 1), keep)}, {}
 
-    fed = federation(spy(Peek), engine)
+    fed = federation(spy(Peek), engine, True, model={"batchnorm": policy})
     with pytest.raises(us.UserError, match="model=True"):
         fed.play(fed.start())
 
@@ -313,17 +314,3 @@ def test_refused_share_leaves_the_clients_state_alone(engine: str, spy: Any) -> 
     assert 0 not in fed.store.entries
     assert {k: float(tree["spy"]["rounds"]) for k, tree in fed.store.entries.items()} == {1: 1.0, 2: 1.0}
     assert {e.client for e in snap.ledger.entries if e.part == "spy"} == {0, 1, 2}
-
-
-def test_model_that_was_not_sent_is_not_there_under_local_batchnorm(engine: str, spy: Any) -> None:
-    class Peek(us.Part):
-        exchange = us.Exchange("after merge", model=False)
-        shares = {"f": us.Artefact("features", reduce="rows")}
-
-        def share(self, client: us.Client) -> tuple[dict, State]:
-            x, _, keep = client.rows(client.positions)
-            return {"f": us.Rows(client.at(x, 1), keep)}, {}
-
-    fed = federation(spy(Peek), engine, True, model={"batchnorm": "local"})
-    with pytest.raises(us.UserError, match="model=True"):
-        fed.play(fed.start())

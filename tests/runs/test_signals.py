@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from unskew.run import _uninterrupted
+from unskew.process import uninterrupted
 
 
 def block(number: signal.Signals, finished: list[int]) -> None:
-    with _uninterrupted():
+    with uninterrupted():
         os.kill(os.getpid(), number)
         finished.extend(range(1000))
 
@@ -37,7 +37,7 @@ def test_other_threads_are_left_alone() -> None:
     seen = []
 
     def work() -> None:
-        with _uninterrupted():
+        with uninterrupted():
             seen.append(1)
 
     thread = threading.Thread(target=work)

@@ -1,0 +1,42 @@
+"""What a run changes in the process it lives in, for as long as it needs it: precision of products, and signals."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+import torch
+
+
+@contextlib.contextmanager
+def precision(name: str) -> Iterator[None]:
+    """TF32 only when asked for; the caller's settings come back."""
+    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = name == "tf32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = cudnn
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C and a request to end back for a moment; they arrive when it is over.
+
+    By handlers, not by a mask: a mask holds for one thread, and another one would take the signal.
+    """
+    if threading.current_thread() is not threading.main_thread():  # signals never arrive here
+        yield
+        return
+    waiting: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda got, frame: waiting.append(got)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    for late in waiting:
+        signal.raise_signal(late)

@@ -17,6 +17,7 @@ from unskew.environment import __version__
 from unskew.errors import UserError
 from unskew.experiment import Experiment
 from unskew.recipe import load as load_recipe
+from unskew.results.load import Loaded, load
 from unskew.run import Run, run
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "End",
     "Exchange",
     "Experiment",
+    "Loaded",
     "Messages",
     "Newcomer",
     "Part",
@@ -41,6 +43,7 @@ __all__ = [
     "View",
     "__version__",
     "from_arrays",
+    "load",
     "load_recipe",
     "method",
     "part",

@@ -159,8 +159,13 @@ class _Player:
         self.folder.write_initial(federation.model.initial)
         self._write_counts()
         self.folder.tables["metrics"].add(self.rows.scores(0, self._scores(snap)))
-        self.folder.write_config(self.experiment.resolved(), self._environment)
+        self.folder.write_config(self.experiment.resolved(), self._environment, self._about())
         return snap
+
+    def _about(self) -> dict[str, Any]:
+        """What a reader of the folder must know beyond the settings."""
+        dataset = self.ready.dataset
+        return {"header": self.ready.header, "classes": list(dataset.classes), "shape": list(dataset.shape)}
 
     def _check_world(self, before: dict[str, str]) -> None:
         """A run goes on with the data, partition and model it began with."""

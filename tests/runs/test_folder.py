@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_top_of_the_folder(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()} - {".lock"}
-    files = {"config.yaml", "environment.json", "model.safetensors", "checkpoint", "messages"}
+    files = {"config.yaml", "about.json", "environment.json", "model.safetensors", "checkpoint", "messages"}
     assert names == files | {f"{table}.parquet" for table in ("metrics", "times", "ledger", "clients")}
 
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.io import wavfile  # type: ignore[import-untyped]
-from scipy.signal import resample_poly  # type: ignore[import-untyped]
+from scipy.io import wavfile
+from scipy.signal import resample_poly
 
 from unskew.data.arrays import DEFAULT_TEST, split_rows
 from unskew.data.dataset import Dataset, Split

@@ -63,24 +63,11 @@ class Folder:
     @property
     def manifest(self) -> dict[str, Any] | None:
         """The last complete checkpoint, if there is one."""
-        path = self.path / "checkpoint" / "manifest.json"
-        if not path.exists():
-            return None
-        try:
-            found = json.loads(path.read_text())
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise self._broken(path, "is not readable") from error
-        version = found.get("format") if isinstance(found, dict) else None
-        if version != FORMAT:
-            raise UserError(
-                f"{path}: expected format {FORMAT}, found {version}; use the version of unskew that wrote it"
-            )
-        if missing := [key for key in KEYS if key not in found]:
-            raise self._broken(path, f"lacks {', '.join(missing)}")
-        return found
+        return manifest_of(self.path)
 
-    def write_config(self, resolved: dict[str, Any], environment: dict[str, Any]) -> None:
+    def write_config(self, resolved: dict[str, Any], environment: dict[str, Any], about: dict[str, Any]) -> None:
         self.write_environment(environment)
+        self.write("about.json", json.dumps(about, indent=1).encode())
         self.write("config.yaml", yaml.safe_dump(resolved, sort_keys=False).encode())
 
     def write_environment(self, environment: dict[str, Any]) -> None:
@@ -88,14 +75,7 @@ class Folder:
 
     def read_config(self) -> dict[str, Any]:
         """The settings the run began with."""
-        path = self.path / "config.yaml"
-        try:
-            found = yaml.safe_load(path.read_text())
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise self._broken(path, "is not readable as YAML") from error
-        if not isinstance(found, dict):
-            raise self._broken(path, "holds no settings")
-        return found
+        return read_config(self.path)
 
     def write_initial(self, model: State) -> None:
         """The untrained model, which late clients may start from."""
@@ -180,10 +160,7 @@ class Folder:
     def _check(self, name: str, digest: str) -> None:
         path = self.path / name
         if not path.exists() or _hash(path) != digest:
-            raise self._broken(path, "is missing or was changed since it was written")
-
-    def _broken(self, path: Path, how: str) -> UserError:
-        return UserError(f"{path} {how}; delete {self.path} to start this run again from round 1")
+            raise _broken(self.path, path, "is missing or was changed since it was written")
 
     def _sweep(self, keep: str) -> None:
         """Remove what the manifest no longer names."""
@@ -195,6 +172,39 @@ class Folder:
         for path in clients.iterdir() if clients.exists() else ():
             if str(path.relative_to(self.path)) not in named:
                 path.unlink()
+
+
+def manifest_of(folder: Path) -> dict[str, Any] | None:
+    """The last complete checkpoint of a run's folder, if there is one."""
+    path = folder / "checkpoint" / "manifest.json"
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise _broken(folder, path, "is not readable") from error
+    version = found.get("format") if isinstance(found, dict) else None
+    if version != FORMAT:
+        raise UserError(f"{path}: expected format {FORMAT}, found {version}; use the version of unskew that wrote it")
+    if missing := [key for key in KEYS if key not in found]:
+        raise _broken(folder, path, f"lacks {', '.join(missing)}")
+    return found
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The settings a run began with."""
+    path = folder / "config.yaml"
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise _broken(folder, path, "is not readable as YAML") from error
+    if not isinstance(found, dict):
+        raise _broken(folder, path, "holds no settings")
+    return found
+
+
+def _broken(folder: Path, path: Path, how: str) -> UserError:
+    return UserError(f"{path} {how}; delete {folder} to start this run again from round 1")
 
 
 # A worker that outlives the run for a moment must not hold its lock: children close their copy of it.

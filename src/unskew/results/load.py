@@ -1,0 +1,82 @@
+"""A run's folder as tables: what reports, comparisons and notebooks read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from unskew.errors import UserError
+from unskew.experiment import Experiment
+from unskew.recipe import validate
+from unskew.results.folder import manifest_of, read_config
+from unskew.results.tables import Summary
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A finished run. Tables are read when somebody asks for them."""
+
+    folder: Path
+    config: Experiment
+    summary: Summary
+    about: dict[str, Any]  # header lines, class names, shape of a row
+    environment: dict[str, Any]
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Rows: run, method, seed, round, who, split, metric, value."""
+        return self._table("metrics")
+
+    @cached_property
+    def ledger(self) -> pd.DataFrame:
+        """Rows: round, phase, client, direction, part, artefact, kind, bytes."""
+        return self._table("ledger")
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """Rows: round, what (train, evaluate), seconds."""
+        return self._table("times")
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        """Who holds what. Rows: client, class, rows."""
+        return self._table("clients")
+
+    def _table(self, name: str) -> pd.DataFrame:
+        path = self.folder / f"{name}.parquet"
+        try:
+            return pd.read_parquet(path)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: not readable as a table; play the run again") from error
+
+
+def load(run: str | Path) -> Loaded:
+    """The run in a folder, finished and whole, or a UserError that says what is missing."""
+    folder = Path(run)
+    if not (folder / "config.yaml").is_file():
+        raise UserError(f"{folder}: expected the folder of a run, found no config.yaml there; runs lie under runs/")
+    config = validate(read_config(folder), f"{folder}/config.yaml")
+    manifest = manifest_of(folder)
+    if manifest is None or not manifest["finished"]:
+        after = manifest["round"] if manifest else 0
+        raise UserError(
+            f"{folder}: expected a finished run, found one that stopped after round {after} of {config.rounds}; "
+            "finish it with the same command and --resume"
+        )
+    summary = Summary(**manifest["finished"] | {"run": str(folder)})
+    return Loaded(folder, config, summary, _json(folder / "about.json"), _json(folder / "environment.json"))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not readable ({error}); play the run again") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: expected an object, found {type(found).__name__}; play the run again")
+    return found

@@ -1,0 +1,74 @@
+"""What a handful of seeds allow one to say: means, spreads, paired differences with intervals, and who is ahead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from scipy.stats import t as student
+
+CONFIDENCE = 0.95
+Scores = Mapping[int, float]  # seed -> accuracy
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean of paired differences and its Student interval; with fewer than two pairs the interval is unbounded."""
+
+    mean: float
+    low: float
+    high: float
+    pairs: int
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves zero out."""
+        return self.low > 0 or self.high < 0
+
+
+def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and sample standard deviation; nan where there is too little.
+
+    >>> mean_and_std([1.0, 3.0])
+    (2.0, 1.4142135623730951)
+    """
+    if not values:
+        return math.nan, math.nan
+    return fmean(values), stdev(values) if len(values) > 1 else math.nan
+
+
+def difference(ours: Scores, theirs: Scores, confidence: float = CONFIDENCE) -> Difference:
+    """Paired over the seeds that both have: the same seed means the same split, clients and batches.
+
+    >>> difference({0: 3.0, 1: 5.0}, {0: 1.0, 1: 2.0}).mean
+    2.5
+    """
+    pairs = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    mean, spread = mean_and_std(pairs)
+    if len(pairs) < 2:
+        return Difference(mean, -math.inf, math.inf, len(pairs))
+    half = float(student.ppf((1 + confidence) / 2, len(pairs) - 1)) * spread / math.sqrt(len(pairs))
+    return Difference(mean, mean - half, mean + half, len(pairs))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The method with the highest mean, and those that it is not clearly ahead of."""
+
+    leader: str
+    level: tuple[str, ...]
+
+    @property
+    def clear(self) -> bool:
+        return not self.level
+
+
+def verdict(scores: Mapping[str, Scores]) -> Verdict:
+    """Compare the leader with every other method, at a confidence shared out over the comparisons (Bonferroni)."""
+    leader = max(scores, key=lambda name: mean_and_std(list(scores[name].values()))[0])
+    others = [name for name in scores if name != leader]
+    confidence = 1 - (1 - CONFIDENCE) / max(len(others), 1)
+    level = [name for name in others if not difference(scores[leader], scores[name], confidence).clear]
+    return Verdict(leader, tuple(level))

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: demo test clean
+.PHONY: demo test pages clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("unskew needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -20,6 +20,10 @@ test: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+# What is generated from the methods' files and results/: docs/methods, the README's table, the packaged table.
+pages: $(STAMP)
+	$(BIN)/python benchmarks/pages.py
 
 clean:
 	rm -rf .venv runs

@@ -12,11 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from unskew.commands.data import app as data_app
+from unskew.commands.methods import methods
+from unskew.commands.models import models
+from unskew.commands.partition import partition
 from unskew.errors import UserError
 
 INTERRUPTED = 130
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-app.add_typer(data_app, name="data")
 
 
 @app.callback()
@@ -50,6 +52,13 @@ def run(
         typer.echo(json.dumps({key: summary[key] for key in keys}))
     else:
         typer.echo(in_words(summary))
+
+
+# The order of the help: what a newcomer meets first comes first.
+app.command()(partition)
+app.command()(methods)
+app.command()(models)
+app.add_typer(data_app, name="data")
 
 
 def in_words(summary: dict[str, Any]) -> str:

@@ -61,8 +61,8 @@ def prepare(
     if model is None:
         models.check_name(experiment.model.name)
     dtype = torch.float64 if experiment.precision == "float64" else torch.float32
-    dataset = _dataset(experiment, data, data_dir)
-    parts = _parts(experiment, dataset, data_dir)
+    dataset = read_data(experiment, data, data_dir)
+    parts = deal_rows(experiment, dataset, data_dir)
     net = _model(experiment, dataset, model, dtype)
     clients, classes = len(parts.rows), len(dataset.classes)
     task = Task(
@@ -106,7 +106,7 @@ def _work(experiment: Experiment, round: int) -> Work:
     return experiment.local.work(round, experiment.rounds)
 
 
-def _dataset(experiment: Experiment, given: Dataset | None, root: Path | None) -> Dataset:
+def read_data(experiment: Experiment, given: Dataset | None, root: Path | None) -> Dataset:
     config = experiment.data
     try:
         dataset = given or datasets.load(
@@ -121,7 +121,7 @@ def _dataset(experiment: Experiment, given: Dataset | None, root: Path | None) -
     return dataset
 
 
-def _parts(experiment: Experiment, dataset: Dataset, root: Path | None) -> Parts:
+def deal_rows(experiment: Experiment, dataset: Dataset, root: Path | None) -> Parts:
     labels = dataset.train.y.numpy()
     cache = datasets.data_root(root) / "partitions"
     return split(experiment.partition, labels, len(dataset.classes), experiment.seed, dataset.train.group, cache)

@@ -3,6 +3,8 @@
     (1)  L(w) = mean_i CE(f_w(x_i), y_i)
     (2)  w^{t+1} = sum_k p_k w_k,  p_k = n_k / sum_j n_j   (`weights: uniform` makes p_k = 1/m)
 
+Paper: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep Networks from
+Decentralized Data", AISTATS 2017.
 Running statistics are averaged like weights; batch counters take one client's value.
 Differs: nothing.
 """

@@ -4,6 +4,8 @@
     (2)  v <- beta v + d,  v_0 = 0
     (3)  w^{t+1} = w^t - v
 
+Paper: Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification",
+arXiv 1909.06335, 2019.
 (3) is computed as (mean - beta v_old), the same number without the rounding of w - (w - mean), so that beta = 0 is
 FedAvg to the bit. Running statistics take the plain mean.
 Differs: nothing; no damping and no Nesterov, as in the code FedLMD builds on.

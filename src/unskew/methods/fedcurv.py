@@ -5,6 +5,8 @@
     (3)  P = U - u_k,  Q = V - v_k         the others' sums, so that the broadcast is the same for all
     (4)  L = L_FedAvg + lambda ( w^T (P w) - 2 Q^T w )     = lambda sum_{j != k} u_j (w - w_j)^2 up to a constant
 
+Paper: Shoham, Avidor, Keren, Israel, Benditkis, Mor-Yosef, Zeitak, "Overcoming Forgetting in Federated Learning on
+Non-IID Data", NeurIPS 2019 workshop on federated learning.
 U and V start at 0, so round 1 is FedAvg. At most `samples` rows are used for (1), in batches of the local batch size.
 Differs: the Fisher pass sees rows without augmentation and in eval mode; the code FedLMD builds on augments them, and
 subtracts u_k in place from the sums that later clients of the round still need.

@@ -5,6 +5,8 @@
     (2)  tau_eff = sum_k p_k a_k     (with a proximal term: sum_k p_k tau_k)
     (3)  w^{t+1} = w^t - tau_eff sum_k p_k d_k
 
+Paper: Wang, Liu, Liang, Joshi, Poor, "Tackling the Objective Inconsistency Problem in Heterogeneous Federated
+Optimization", NeurIPS 2020.
 Running statistics take the plain mean.
 Differs: without the half-wired variance reduction that the code FedLMD builds on switches on.
 """

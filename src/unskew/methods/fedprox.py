@@ -2,6 +2,8 @@
 
     (1)  L(w) = L_FedAvg(w) + mu/2 ||w - w^t||^2   over the trained tensors, w^t constant
 
+Paper: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks", MLSys 2020.
+Buffers such as running statistics are not pulled; they are averaged as in FedAvg.
 Differs: every client does its full work; the original lets stragglers stop early.
 """
 

@@ -4,6 +4,7 @@
     (2)  l_con = -log( e^{s_g} / (e^{s_g} + e^{s_p}) )
     (3)  L = L_FedAvg + mu mean_i l_con
 
+Paper: Li, He, Song, "Model-Contrastive Federated Learning", CVPR 2021.
 z is the local representation, z_g the received model's, z_p that of the model this client last trained (before its
 first round: the initial model w^0, so round 1 is FedAvg).
 Differs: no projection head, the representation is the input of the classifier, as in the code FedLMD builds on.
@@ -33,7 +34,7 @@ class Moon(Part):
     """Model-contrastive loss."""
 
     mu: float = Field(0.1, ge=0, description="strength; 0.1 in FedLMD's code, 5 on CIFAR-10 in the original")
-    tau: float = Field(0.5, gt=0, description="temperature of the cosine")
+    tau: float = Field(0.5, gt=0, description="temperature of the cosine; 0.5 in the original and in FedLMD's code")
 
     neutral = {"mu": 0.0}
 

@@ -5,6 +5,8 @@
     (3)  dc_k = c_k+ - c_k
     (4)  c <- c + 1/K sum_{k in S} dc_k
 
+Paper: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: Stochastic Controlled Averaging for Federated
+Learning", ICML 2020.
 Variates cover the trained tensors and start at 0, so round 1 is FedAvg, and c = mean_k c_k holds for ever.
 Differs: the model is averaged by rows with server learning rate 1 (the original takes the uniform mean, which is
 `weights: uniform`); a_k replaces the number of steps when momentum is used, as in the code FedLMD builds on.

@@ -1,0 +1,80 @@
+"""`unskew partition RECIPE`: who holds what, before an hour is spent on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unskew.errors import UserError
+
+if TYPE_CHECKING:
+    from unskew.describe.split import Split
+
+
+def partition(
+    recipe: Annotated[
+        str, typer.Argument(help="a YAML file, or the name of a recipe that comes with unskew, such as quick")
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key=value, such as partition=iid partition.clients=50 seed=3")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="also draw it: a file ending in .png, .svg or .pdf")] = None,
+    csv: Annotated[Path | None, typer.Option(help="also write the rows of every client and class to this file")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON line instead")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
+) -> None:
+    """Show who holds what under a recipe, and the work of a round, without training."""
+    from unskew import recipe as recipes
+    from unskew.describe import figure
+    from unskew.describe.split import look
+
+    name, experiment = recipes.load(recipe, overrides)
+    if out is not None:
+        figure.check(out)
+    split = look(experiment, data_dir)
+    typer.echo(json.dumps(split.numbers())) if as_json else _show(split)
+    if out is not None:
+        figure.draw(split, out, f"{name}: {experiment.data.name}, {experiment.partition.name}")
+    if csv is not None:
+        _write(split, csv)
+
+
+def _show(split: Split) -> None:
+    from unskew.describe import picture
+    from unskew.describe.terminal import console
+
+    terminal, cohorts, steps = console(), split.cohorts, split.steps
+    for line in split.header:
+        terminal.print(line, markup=False, soft_wrap=True)
+    terminal.print()
+    for drawn in picture.heat_map(split.counts):
+        terminal.print(drawn, soft_wrap=True)
+    terminal.print()
+    for line in picture.histogram(split.counts.sum(axis=1)):
+        terminal.print(line, markup=False, soft_wrap=True)
+    classes = split.counts.shape[1]
+    told = [
+        f"a round    {cohorts.size} of {len(split.counts)} clients, who hold {cohorts.expected * classes:.1f} of "
+        f"{classes} classes together on average; their mix is {cohorts.emd:.2f} from the overall one (0 to 2)",
+        f"work       {steps.longest} steps for the longest client, {steps.median:g} for the median one, "
+        f"{steps.total:,.0f} in a round; the stacked engine would compute {steps.padding:.0%} for nobody",
+        *(f"warning    {line}" for line in split.warnings),
+    ]
+    terminal.print()
+    for line in told:
+        terminal.print(line, markup=False, soft_wrap=True, style="yellow" if line.startswith("warning") else "")
+
+
+def _write(split: Split, path: Path) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame(split.counts, columns=list(split.classes))
+    frame.insert(0, "client", range(len(frame)))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        frame.to_csv(path, index=False)
+    except OSError as error:
+        raise UserError(f"--csv: expected a file that can be written, found: {error}") from error

@@ -1,0 +1,1 @@
+"""What the registry, the zoo and a split tell about themselves: behind `methods`, `models` and `partition`."""

@@ -1,0 +1,150 @@
+"""Who holds what, before anything is trained: the split of a recipe, what a round's cohort holds, the work ahead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.core.method import Task
+from unskew.core.plan import Plan
+from unskew.core.work import Work
+from unskew.data import skew
+from unskew.engine.ragged import widths
+from unskew.experiment import Experiment
+from unskew.prepare import deal_rows, read_data
+
+Counts = NDArray[np.int64]
+ROUNDS_LOOKED_AT = 200  # of the plan, for what cohorts hold
+ROUNDS_STACKED = 3  # for the padding, which takes longer to work out
+
+
+@dataclass(frozen=True)
+class Cohorts:
+    """What the participants of a round hold together; classes as shares of all classes."""
+
+    size: int
+    expected: float  # mean share of classes in a cohort drawn from all clients
+    lowest: float  # in the rounds of this plan
+    lowest_round: int
+    emd: float  # distance of a cohort's mix to the overall mix, mean over the plan's rounds
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The work of a round."""
+
+    longest: int
+    median: float
+    total: float  # of a cohort, on average
+    padding: float  # share of row-steps that the stacked engine computes for nobody
+
+
+@dataclass(frozen=True)
+class Split:
+    """Everything that `unskew partition` shows."""
+
+    counts: Counts  # [clients, classes]
+    classes: tuple[str, ...]
+    header: list[str]
+    cohorts: Cohorts
+    steps: Steps
+    warnings: list[str]
+
+    def numbers(self) -> dict[str, Any]:
+        """One flat record for scripts."""
+        cohorts = {f"cohort_{key}": value for key, value in vars(self.cohorts).items()}
+        steps = {f"steps_{key}": value for key, value in vars(self.steps).items()}
+        return skew.summary(self.counts) | cohorts | steps | {"warnings": self.warnings}
+
+
+def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
+    """The split as a run of this experiment would make it, without a model."""
+    # Cheap checks first, as in a run.
+    method = experiment.create_method().build(experiment.local.work(1, experiment.rounds))
+    dataset = read_data(experiment, None, data_dir)
+    parts = deal_rows(experiment, dataset, data_dir)
+    names = tuple(dataset.classes)
+    counts = skew.counts(parts.rows, dataset.train.y.numpy(), len(names))
+    task = Task(
+        len(counts),
+        len(names),
+        tuple(dataset.shape),
+        experiment.rounds,
+        partial(_work, experiment),
+        experiment.preset,
+    )
+    absences = tuple(a.absence() for a in experiment.absence)
+    plan = Plan(experiment.seed, len(counts), experiment.participation, absences, experiment.preset == "released")
+    looked_at = range(1, min(experiment.rounds, ROUNDS_LOOKED_AT) + 1)
+    rounds = [plan.participants(round) for round in looked_at]
+    cohorts = _cohorts(counts, rounds, max(int(experiment.participation * len(counts)), 1))
+    work = method.now(1, task)[1]
+    header = [
+        f"data       {dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test rows, "
+        f"{len(names)} classes",
+        *(f"partition  {line}" for line in skew.describe(counts, parts.notes, work.batch)),
+    ]
+    return Split(counts, names, header, cohorts, _steps(counts, rounds, work), warnings(counts, cohorts))
+
+
+def _work(experiment: Experiment, round: int) -> Work:
+    return experiment.local.work(round, experiment.rounds)
+
+
+def _cohorts(counts: Counts, rounds: list[list[int]], size: int) -> Cohorts:
+    held = (counts > 0).sum(axis=0)
+    missing = _never_drawn(len(counts), held, size)
+    pooled = np.array([counts[cohort].sum(axis=0) for cohort in rounds])
+    share = (pooled > 0).mean(axis=1)
+    overall = counts.sum(axis=0) / max(int(counts.sum()), 1)
+    mix = pooled / np.maximum(pooled.sum(axis=1, keepdims=True), 1)
+    worst = int(share.argmin())
+    distance = np.abs(mix - overall).sum(axis=1).mean()
+    return Cohorts(size, float(1 - missing.mean()), float(share[worst]), worst + 1, float(distance))
+
+
+def _never_drawn(clients: int, holders: Counts, size: int) -> NDArray[np.float64]:
+    """Chance that `size` of `clients`, drawn without replacement, leave out all holders of a class."""
+    drawn = np.arange(size)
+    factors = np.clip((clients - holders[:, None] - drawn) / (clients - drawn), 0, None)
+    return factors.prod(axis=1)
+
+
+def _steps(counts: Counts, rounds: list[list[int]], work: Work) -> Steps:
+    steps = np.array([work.steps_for(int(rows)) for rows in counts.sum(axis=1)])
+    needed = computed = 0
+    for cohort in rounds[:ROUNDS_STACKED]:
+        active = sorted((int(s) for s in steps[cohort] if s), reverse=True)
+        needed, computed = needed + sum(active), computed + sum(widths(active))
+    total = np.mean([steps[cohort].sum() for cohort in rounds])
+    return Steps(int(steps.max()), float(np.median(steps)), float(total), 1 - needed / max(computed, 1))
+
+
+def warnings(counts: Counts, cohorts: Cohorts) -> list[str]:
+    """What cannot work, or will work badly, in words."""
+    sizes, classes, told = counts.sum(axis=1), counts.shape[1], []
+    unheld = np.flatnonzero(counts.sum(axis=0) == 0).tolist()
+    if unheld:
+        told.append(f"no client holds classes {unheld}: no method can learn them")
+    held = classes - len(unheld)
+    if cohorts.expected * classes < held - 0.05:
+        told.append(
+            f"a round's {cohorts.size} participants hold {cohorts.expected * classes:.1f} of {classes} classes on "
+            f"average, and {cohorts.lowest * classes:.0f} in round {cohorts.lowest_round}: nobody trains on the others "
+            "in that round, and the model tends to forget them; raise participation, or choose a method made for that"
+        )
+    if cohorts.size == 1 and len(counts) > 1:
+        told.append("one participant a round: nothing is averaged; raise participation")
+    if len(counts) > 1 and sizes.max() > sizes.sum() / 2:
+        told.append(
+            f"client {int(sizes.argmax())} holds {sizes.max() / sizes.sum():.0%} of all rows and decides the mean"
+        )
+    single = int((sizes == 1).sum())
+    if single:
+        told.append(f"{single} clients hold a single row: behind BatchNorm it has no variance")
+    return told

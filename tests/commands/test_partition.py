@@ -1,0 +1,151 @@
+"""`unskew partition`: who holds what, what a cohort holds, the work ahead; and no model is built for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import unskew as us
+from runs.conftest import Command
+from unskew.data import skew
+from unskew.describe import picture, split
+from unskew.prepare import prepare
+
+
+@pytest.fixture
+def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever builds a net has done too much."""
+    monkeypatch.setattr("unskew.models.build", lambda *a, **k: pytest.fail("a model was built"))
+
+
+@pytest.mark.usefixtures("no_model")
+def test_header_picture_work_and_warning(unskew: Command) -> None:
+    said = unskew("partition", "quick", "participation=0.1")
+    assert (said.code, said.err) == (0, "")
+    for words in ("20 clients, 1438 rows", "client 19", "▓▓", "70 rows", "a round    2 of 20 clients", "25 steps"):
+        assert words in said.out, words
+    assert re.search(r"warning    a round's 2 participants hold \d\.\d of 10 classes", said.out)
+
+
+def test_no_warning_when_every_round_sees_every_class(unskew: Command) -> None:
+    assert "warning" not in unskew("partition", "quick", "partition=iid").out
+
+
+def test_json_is_the_summary_and_more(unskew: Command) -> None:
+    said = unskew("partition", "quick", "--json")
+    assert said.out.count("\n") == 1
+    found = json.loads(said.out)
+    _, experiment = us.load_recipe("quick")
+    run = prepare(experiment)
+    assert {key: found[key] for key in skew.summary(run.counts)} == skew.summary(run.counts)
+    assert found["steps_longest"] == 5 * -(-73 // 16)
+
+
+def test_table_is_the_one_of_a_run(unskew: Command, tmp_path: Path) -> None:
+    assert unskew("partition", "quick", "seed=5", "--csv", tmp_path / "new" / "who.csv").code == 0
+    table = pd.read_csv(tmp_path / "new" / "who.csv")
+    _, experiment = us.load_recipe("quick", ["seed=5"])
+    assert table["client"].tolist() == list(range(20))
+    assert (table.drop(columns="client").to_numpy() == prepare(experiment).counts).all()
+
+
+@pytest.mark.parametrize(("name", "first"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml")])
+def test_figure(name: str, first: bytes, unskew: Command, tmp_path: Path) -> None:
+    assert unskew("partition", "quick", "--out", tmp_path / name).code == 0
+    assert (tmp_path / name).read_bytes().startswith(first)
+
+
+def test_figure_of_an_unknown_kind_is_refused_before_data_are_read(
+    unskew: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unskew.data.load", lambda *a, **k: pytest.fail("data were loaded"))
+    said = unskew("partition", "quick", "--out", "a.gif")
+    assert said.code == 2
+    assert ".png, .svg" in said.err
+
+
+def test_unknown_key_is_refused(unskew: Command) -> None:
+    said = unskew("partition", "quick", "partition.client=3")
+    assert said.code == 2
+    assert "did you mean clients?" in said.err
+
+
+def test_expected_share_of_classes_against_all_cohorts() -> None:
+    """Six clients, four classes, every cohort of two or three counted."""
+    counts = np.array([[5, 0, 0, 0], [0, 3, 0, 0], [1, 1, 0, 0], [0, 0, 2, 0], [0, 0, 9, 0], [4, 0, 0, 7]])
+    for size in (1, 2, 3, 6):
+        cohorts = list(combinations(range(6), size))
+        want = np.mean([(counts[list(cohort)].sum(axis=0) > 0).mean() for cohort in cohorts])
+        found = split._cohorts(counts, [list(cohorts[0])], size)
+        assert found.expected == pytest.approx(want)
+
+
+def test_lowest_share_names_its_round() -> None:
+    counts = np.array([[1, 1, 0], [0, 1, 1], [0, 1, 0]])
+    found = split._cohorts(counts, [[0, 1], [2], [0]], 1)
+    assert (found.lowest, found.lowest_round) == (pytest.approx(1 / 3), 2)
+
+
+def test_padding_of_the_stacked_engine() -> None:
+    """Sizes 5, 5, 5 waste nothing. Twelve different numbers of steps do not fit eight widths without waste."""
+    from unskew.core.work import Work
+
+    work = Work(batch=1, lr=0.1)
+    even = split._steps(np.full((3, 1), 5), [[0, 1, 2]], work)
+    ragged = split._steps(np.arange(1, 13)[:, None], [list(range(12))], work)
+    assert (even.padding, even.longest, even.total) == (0, 5, 15)
+    assert 0 < ragged.padding < 0.2
+
+
+WARN = {
+    "no client holds classes [2]": [[3, 3, 0], [3, 3, 0]],
+    "decides the mean": [[90, 1, 1], [1, 1, 1], [1, 1, 1]],
+    "single row": [[1, 0, 0], [4, 4, 4]],
+}
+
+
+@pytest.mark.parametrize("words", WARN)
+def test_what_cannot_work_is_said(words: str) -> None:
+    counts = np.array(WARN[words])
+    cohorts = split._cohorts(counts, [list(range(len(counts)))], len(counts))
+    assert any(words in line for line in split.warnings(counts, cohorts))
+
+
+def test_thousand_clients_take_few_lines_and_keep_their_skew() -> None:
+    """Each holds one class: neighbours put together by number would look like no skew."""
+    counts = np.zeros((1000, 10), dtype=np.int64)
+    counts[np.arange(1000), np.arange(1000) % 10] = 5 + np.arange(1000) % 7
+    lines = [line.plain for line in picture.heat_map(counts)]
+    assert len(lines) <= picture.CLIENTS + 2
+    assert all(line.count("██ ") >= 1 and "░" not in line for line in lines[1:-1])
+    assert all(line.split("  ")[0].strip()[0].isdigit() for line in lines[1:-1])
+    assert sum(int(line.split()[0]) for line in lines[1:-1]) == 1000
+
+
+@pytest.mark.parametrize("classes", [2, 20, 21, 41, 100, 300])
+def test_columns_stay_in_line(classes: int) -> None:
+    counts = np.ones((3, classes), dtype=np.int64)
+    header, *lines = [line.plain for line in picture.heat_map(counts)[:-1]]
+    ends = {line.index("███") for line in lines}
+    assert ends == {header.index("rows")}
+    assert len(header) < 140
+
+
+def test_shades_without_colour() -> None:
+    line = picture.heat_map(np.array([[80, 15, 4, 1, 0], [50, 30, 20, 0, 0]]))
+    assert line[1].plain.split("  ")[0] + "" == "client 0 "[: len(line[1].plain.split("  ")[0])]
+    assert [c for c in line[1].plain[8:24] if c != " "] == list("██░░····")
+    assert [c for c in line[2].plain[8:24] if c != " "] == list("▓▓▒▒░░")
+
+
+def test_histogram_counts_every_client() -> None:
+    sizes = np.array([3, 3, 4, 50, 51, 120])
+    lines = picture.histogram(sizes)
+    assert sum(int(line.split()[-2]) for line in lines) == 6
+    assert picture.histogram(np.array([7, 7])) == ["all 2 clients have 7 rows"]

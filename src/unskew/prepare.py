@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -61,7 +61,7 @@ def prepare(
     if model is None:
         models.check_name(experiment.model.name)
     dtype = torch.float64 if experiment.precision == "float64" else torch.float32
-    dataset = read_data(experiment, data, data_dir)
+    dataset = read_data(experiment, data_dir, data)
     parts = deal_rows(experiment, dataset, data_dir)
     net = _model(experiment, dataset, model, dtype)
     clients, classes = len(parts.rows), len(dataset.classes)
@@ -106,12 +106,16 @@ def _work(experiment: Experiment, round: int) -> Work:
     return experiment.local.work(round, experiment.rounds)
 
 
-def read_data(experiment: Experiment, given: Dataset | None, root: Path | None) -> Dataset:
-    config = experiment.data
+def read_data(
+    experiment: Experiment,
+    root: Path | None,
+    given: Dataset | None = None,
+    load: Callable[..., Dataset] | None = None,
+) -> Dataset:
+    """The rows of a run; `load` may be one that reads less."""
+    config, load = experiment.data, load or datasets.load
     try:
-        dataset = given or datasets.load(
-            config.name, root, test=config.test, seed=experiment.seed, verify=config.verify
-        )
+        dataset = given or load(config.name, root, test=config.test, seed=experiment.seed, verify=config.verify)
     except UserError as error:
         raise UserError(f"data.name: {error}") from error
     if config.validation:
@@ -122,6 +126,7 @@ def read_data(experiment: Experiment, given: Dataset | None, root: Path | None) 
 
 
 def deal_rows(experiment: Experiment, dataset: Dataset, root: Path | None) -> Parts:
+    """Who holds which of them."""
     labels = dataset.train.y.numpy()
     cache = datasets.data_root(root) / "partitions"
     return split(experiment.partition, labels, len(dataset.classes), experiment.seed, dataset.train.group, cache)

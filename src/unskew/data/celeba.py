@@ -18,7 +18,7 @@ from PIL import Image
 
 from unskew.data.dataset import Dataset, Split
 from unskew.data.files import missing, read_checked
-from unskew.data.folder import open_image, stack
+from unskew.data.folder import Gather, open_image, stack
 from unskew.errors import UserError, nearest
 
 Column: TypeAlias = dict[str, int]  # one number for each image, by the name of its file
@@ -34,7 +34,9 @@ _MD5 = {
 }
 
 
-def celeba(root: Path, attribute: str = "Smiling", *, size: int = 64, verify: bool = True) -> Dataset:
+def celeba(
+    root: Path, attribute: str = "Smiling", *, size: int = 64, verify: bool = True, gather: Gather = stack
+) -> Dataset:
     """CelebA from `celeba` under root: uint8 [N, 3, size, size], label 1 where a face has the attribute, else 0.
 
     Of each 178 x 218 image the centre square of 178 is cut out and resized (bilinear, averaging) to `size`.
@@ -48,7 +50,7 @@ def celeba(root: Path, attribute: str = "Smiling", *, size: int = 64, verify: bo
     parts = _column(folder / _PARTITION, lines[_PARTITION], (0, 1, 2))
     _check_same(folder, {_PARTITION: parts, _ATTRIBUTES: labels, _IDENTITY: people})
     train, test = (
-        _split(folder / _IMAGES, [name for name, part in parts.items() if part == wanted], labels, people, size)
+        _split(folder / _IMAGES, [name for name, part in parts.items() if part == wanted], labels, people, size, gather)
         for wanted in (0, 2)
     )
     return Dataset(f"celeba:{attribute}", train, test, (f"not {attribute}", attribute))
@@ -113,8 +115,8 @@ def _check_same(folder: Path, columns: dict[str, Column]) -> None:
             )
 
 
-def _split(images: Path, names: list[str], labels: Column, people: Column, size: int) -> Split:
-    x = stack([images / name for name in names], (3, size, size), partial(_face, size=size))
+def _split(images: Path, names: list[str], labels: Column, people: Column, size: int, gather: Gather) -> Split:
+    x = gather([images / name for name in names], (3, size, size), partial(_face, size=size))
     y = np.array([labels[name] == 1 for name in names], dtype=np.int64)
     return Split(x, torch.from_numpy(y), np.array([people[name] for name in names], dtype=np.int64))
 

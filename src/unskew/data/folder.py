@@ -27,6 +27,7 @@ from unskew.data.files import missing, read_checked
 from unskew.errors import UserError
 
 Tree: TypeAlias = dict[str, list[Path]]  # images by class, both sorted
+Gather: TypeAlias = Callable[[Sequence[Path], tuple[int, ...], Callable[[Path], np.ndarray]], torch.Tensor]
 
 _ENDINGS = (".png", ".jpg", ".jpeg")
 _PARTS = {"train", "test", "valid", "val", "validation"}
@@ -52,10 +53,31 @@ class _Format:
         return (1 if self.mode == "L" else 3, self.size[1], self.size[0])
 
 
-def image_folder(path: Path, *, test: float | None = None, seed: int = 0) -> Dataset:
+def stack(files: Sequence[Path], shape: tuple[int, ...], read: Callable[[Path], np.ndarray]) -> torch.Tensor:
+    """Images read by several threads, in the order of the files; read: gives uint8 of `shape`, returns [N, *shape]."""
+    out = np.empty((len(files), *shape), dtype=np.uint8)
+
+    def fill(start: int) -> None:
+        for row in range(start, min(start + _CHUNK, len(files))):
+            out[row] = read(files[row])
+
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+        # Drained in order, so that of several bad files the same one is always named.
+        for _ in pool.map(fill, range(0, len(files), _CHUNK)):
+            pass
+    return torch.from_numpy(out)
+
+
+def unread(files: Sequence[Path], shape: tuple[int, ...], read: Callable[[Path], np.ndarray]) -> torch.Tensor:
+    """In place of `stack` for those who need labels only: a blank pixel a row, and no file is opened."""
+    return torch.zeros((len(files), shape[0], *(1 for _ in shape[1:])), dtype=torch.uint8)
+
+
+def image_folder(path: Path, *, test: float | None = None, seed: int = 0, gather: Gather = stack) -> Dataset:
     """A dataset from a folder of images (see the module): uint8 [N, C, H, W], classes in the order of their names.
 
-    test, seed: fraction (0.2) and seed of the test rows, for a folder without `train` and `test` in it.
+    test, seed: fraction (0.2) and seed of the test rows, for a folder without `train` and `test` in it. gather: how the
+    files become rows, `stack` or `unread`.
     """
     name = path.resolve().name
     inside = {entry.name for entry in _entries(path) if entry.is_dir()}
@@ -65,17 +87,17 @@ def image_folder(path: Path, *, test: float | None = None, seed: int = 0) -> Dat
                 f"{path}: expected either the folders train and test or a test fraction, found both ({test}); "
                 "leave the fraction out to use the folders"
             )
-        return _dataset(name, *_trees(path))
+        return _dataset(name, *_trees(path), gather)
     if inside & {"train", "test"} and inside <= _PARTS:
         raise UserError(
             f"{path}: expected the folders train and test, found only {', '.join(sorted(inside))}; "
             "rename the folder of the test images to test"
         )
     tree = _tree(path, every=True)
-    return split_rows(name, _rows(tree, _format(tree)), tuple(tree), None, test, seed)
+    return split_rows(name, _rows(tree, _format(tree), gather), tuple(tree), None, test, seed)
 
 
-def cinic10(root: Path, *, verify: bool = True) -> Dataset:
+def cinic10(root: Path, *, verify: bool = True, gather: Gather = stack) -> Dataset:
     """CINIC-10 from `CINIC-10` or `cinic-10` under root: uint8 [N, 3, 32, 32], 10 classes; `valid` is not read."""
     parts = [[root / folder / part for part in ("train", "test")] for folder in _CINIC_FOLDERS]
     for pair in parts:
@@ -84,7 +106,7 @@ def cinic10(root: Path, *, verify: bool = True) -> Dataset:
             _check_cinic(pair[0].parent, train, test, verify)
             mean, std = (0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835)
             # Some of its images are grey, so the first one may not decide.
-            return _dataset("cinic10", train, test, "RGB", mean, std)
+            return _dataset("cinic10", train, test, gather, "RGB", mean, std)
     raise missing("cinic10", root, [[part for part in pair if not part.is_dir()] for pair in parts])
 
 
@@ -102,31 +124,17 @@ def open_image(path: Path) -> Image.Image:
     return image
 
 
-def stack(files: Sequence[Path], shape: tuple[int, ...], read: Callable[[Path], np.ndarray]) -> torch.Tensor:
-    """Images read by several threads, in the order of the files; read: gives uint8 of `shape`, returns [N, *shape]."""
-    out = np.empty((len(files), *shape), dtype=np.uint8)
-
-    def fill(start: int) -> None:
-        for row in range(start, min(start + _CHUNK, len(files))):
-            out[row] = read(files[row])
-
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-        # Drained in order, so that of several bad files the same one is always named.
-        for _ in pool.map(fill, range(0, len(files), _CHUNK)):
-            pass
-    return torch.from_numpy(out)
-
-
 def _dataset(
     name: str,
     train: Tree,
     test: Tree,
+    gather: Gather,
     mode: str | None = None,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
 ) -> Dataset:
     form = _format(train, mode)
-    return Dataset(name, _rows(train, form), _rows(test, form), tuple(train), mean, std)
+    return Dataset(name, _rows(train, form, gather), _rows(test, form, gather), tuple(train), mean, std)
 
 
 def _trees(path: Path) -> tuple[Tree, Tree]:
@@ -187,10 +195,10 @@ def _format(tree: Tree, mode: str | None = None) -> _Format:
     return _Format(first, image.size, mode or ("L" if image.mode in _GREY else "RGB"))
 
 
-def _rows(tree: Tree, form: _Format) -> Split:
+def _rows(tree: Tree, form: _Format, gather: Gather) -> Split:
     files = [file for images in tree.values() for file in images]
     y = np.repeat(np.arange(len(tree)), [len(images) for images in tree.values()])
-    return Split(stack(files, form.shape, partial(_pixels, form=form)), torch.from_numpy(y))
+    return Split(gather(files, form.shape, partial(_pixels, form=form)), torch.from_numpy(y))
 
 
 def _pixels(path: Path, form: _Format) -> np.ndarray:

@@ -60,8 +60,8 @@ def _index(known: dict[str, Known]) -> str:
         rows.append((f"[{first}]({first}.md)", *rest))
     told = (
         "Any sum of these is a method too: `unskew methods fedprox+avgm` prints its page. Bytes and work are multiples "
-        f"of FedAvg's, measured in a dry run ({DIGITS}). Results are the best accuracy over the rounds, mean over seeds, "
-        "beside FedAvg's in the same setting with the same seeds."
+        f"of FedAvg's, measured in a dry run ({DIGITS}). Results are the best accuracy over the rounds, mean over "
+        "seeds, beside FedAvg's in the same setting with the same seeds."
     )
     return f"{GENERATED}\n# Methods\n\n{told}\n\n{grid(HEAD, tuple(rows))}"
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unskew.core.method import Task
 from unskew.core.plan import Plan
 from unskew.core.work import Work
-from unskew.data import skew
+from unskew.data import load_labels, skew
 from unskew.engine.ragged import widths
 from unskew.experiment import Experiment
 from unskew.prepare import deal_rows, read_data
@@ -66,7 +66,7 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
     """The split as a run of this experiment would make it, without a model."""
     # Cheap checks first, as in a run.
     method = experiment.create_method().build(experiment.local.work(1, experiment.rounds))
-    dataset = read_data(experiment, None, data_dir)
+    dataset = read_data(experiment, data_dir, load=load_labels)
     parts = deal_rows(experiment, dataset, data_dir)
     names = tuple(dataset.classes)
     counts = skew.counts(parts.rows, dataset.train.y.numpy(), len(names))

@@ -1,4 +1,4 @@
-"""What a person types: `unskew run RECIPE [key=value ...]`."""
+"""What a person types: `unskew run RECIPE [key=value ...]`, and the commands of `unskew.commands`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from unskew.commands.data import app as data_app
 from unskew.commands.methods import methods
@@ -18,7 +19,26 @@ from unskew.commands.partition import partition
 from unskew.errors import UserError
 
 INTERRUPTED = 130
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+# What a newcomer needs first comes first in the help; a command that is not named here comes last.
+ORDER = ("demo", "run", "compare", "report", "partition", "methods", "models", "data", "export")
+
+
+class Ordered(TyperGroup):
+    """Commands in the order of a person's questions, whatever file registers them first."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+
+
+app = typer.Typer(
+    cls=Ordered,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Start with `unskew run quick`; `unskew COMMAND --help` tells more about each.",
+)
 
 
 @app.callback()
@@ -35,11 +55,13 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="folder of the run; runs/<recipe>-<method>-s<seed>-<hash> without it")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on with the run in that folder")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="go on with the run in that folder, if there is one")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON line last")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
 ) -> None:
-    """Train one method on one federation and keep everything about it in a folder."""
+    """Train one method and keep everything about it in a folder."""
     from unskew import recipe as recipes
     from unskew.run import run as play
     from unskew.show import Terminal
@@ -54,7 +76,6 @@ def run(
         typer.echo(in_words(summary))
 
 
-# The order of the help: what a newcomer meets first comes first.
 app.command()(partition)
 app.command()(methods)
 app.command()(models)

@@ -137,11 +137,21 @@ def test_columns_stay_in_line(classes: int) -> None:
     assert len(header) < 140
 
 
+SHADED = np.array([[80, 15, 4, 1, 0], [50, 30, 20, 0, 0]])
+
+
 def test_shades_without_colour() -> None:
-    line = picture.heat_map(np.array([[80, 15, 4, 1, 0], [50, 30, 20, 0, 0]]))
-    assert line[1].plain.split("  ")[0] + "" == "client 0 "[: len(line[1].plain.split("  ")[0])]
-    assert [c for c in line[1].plain[8:24] if c != " "] == list("██░░····")
-    assert [c for c in line[2].plain[8:24] if c != " "] == list("▓▓▒▒░░")
+    _, first, second, *_ = [line.plain.partition(" ")[2][2:] for line in picture.heat_map(SHADED)]
+    assert first.split()[:4] == ["██", "░░", "··", "··"]
+    assert second.split()[:3] == ["▓▓", "▒▒", "░░"]
+
+
+def test_empty_clients_have_a_line_of_their_own() -> None:
+    counts = np.zeros((60, 2), dtype=np.int64)
+    counts[:50, 1] = 3
+    lines = [line.plain for line in picture.heat_map(counts)]
+    assert sum("with most of 1" in line for line in lines) == len(lines) - 3
+    assert lines[-2].strip().startswith("10 empty")
 
 
 def test_histogram_counts_every_client() -> None:

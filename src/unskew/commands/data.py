@@ -23,7 +23,7 @@ WIDTH = 120  # columns where there is no terminal to fit
 
 @app.callback(invoke_without_command=True)
 def data(context: typer.Context, data_dir: Folder = None) -> None:
-    """Datasets: list, check, unpack and download them."""
+    """Show which datasets are here; check, unpack, download."""
     context.obj = data_dir
     if context.invoked_subcommand is None:
         _show(_root(context, None))
@@ -31,7 +31,7 @@ def data(context: typer.Context, data_dir: Folder = None) -> None:
 
 @app.command("list")
 def show(context: typer.Context, data_dir: Folder = None) -> None:
-    """All known datasets: present, absent or broken, with their terms and how to get them."""
+    """Show all datasets, their terms and how to get them."""
     _show(_root(context, data_dir))
 
 
@@ -41,7 +41,10 @@ def check(
     name: Annotated[str | None, typer.Argument(help="one dataset; all that are there without it")] = None,
     data_dir: Folder = None,
 ) -> None:
-    """Load datasets in full and compare them with the official checksums, where these are known."""
+    """Load datasets in full and compare official checksums.
+
+    Where no checksum is known, loading in full is the check.
+    """
     from unskew.data.catalogue import survey
 
     root = _root(context, data_dir)
@@ -76,7 +79,10 @@ def unpack(
 def download(
     context: typer.Context, name: Annotated[str, typer.Argument(help="a dataset")], data_dir: Folder = None
 ) -> None:
-    """Fetch a dataset from its official address, check it and unpack it."""
+    """Fetch a dataset from its official address.
+
+    What comes is compared with the official checksum, where one is known, and unpacked.
+    """
     from unskew.data.archives import fetch
 
     root = _root(context, data_dir)

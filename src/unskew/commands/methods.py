@@ -21,7 +21,7 @@ def methods(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON line instead")] = False,
     markdown: Annotated[Path | None, typer.Option(help="write a page per method and an index into this folder")] = None,
 ) -> None:
-    """Show the methods: equations, hyper-parameters, what leaves a client, what it costs."""
+    """Show the methods: equations, settings, traffic, cost."""
     if markdown is not None:
         _write(markdown)
     elif name is None:

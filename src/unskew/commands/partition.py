@@ -26,7 +26,10 @@ def partition(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON line instead")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
 ) -> None:
-    """Show who holds what under a recipe, and the work of a round, without training."""
+    """Show who holds what under a recipe, without training.
+
+    Also what the participants of a round hold together, and the work of a round. No model is built.
+    """
     from unskew import recipe as recipes
     from unskew.describe import figure
     from unskew.describe.split import look
@@ -60,7 +63,7 @@ def _show(split: Split) -> None:
         f"a round    {cohorts.size} of {len(split.counts)} clients, who hold {cohorts.expected * classes:.1f} of "
         f"{classes} classes together on average; their mix is {cohorts.emd:.2f} from the overall one (0 to 2)",
         f"work       {steps.longest} steps for the longest client, {steps.median:g} for the median one, "
-        f"{steps.total:,.0f} in a round; the stacked engine would compute {steps.padding:.0%} for nobody",
+        f"{steps.total:,.0f} in a round; {steps.padding:.0%} padding in the stacked engine",
         *(f"warning    {line}" for line in split.warnings),
     ]
     terminal.print()

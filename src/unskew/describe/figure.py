@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from unskew.describe.split import Split
 from unskew.errors import UserError
 
 ENDINGS = (".png", ".svg", ".pdf")
 NAMED = 30  # classes with their names on the axis
+BARS = 60  # clients with a bar each
 
 
 def draw(split: Split, path: Path, title: str) -> None:
@@ -36,16 +38,27 @@ def check(path: Path) -> None:
 
 
 def _heat(split: Split, axes: Axes, figure: Figure) -> None:
-    image = axes.imshow(split.counts, aspect="auto", interpolation="nearest", cmap="magma_r")
+    held = np.ma.masked_equal(split.counts, 0)  # what a client does not hold stays white
+    image = axes.imshow(held, aspect="auto", interpolation="nearest", cmap="viridis_r")
     figure.colorbar(image, ax=axes, label="rows")
     axes.set(xlabel="class", ylabel="client")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     if len(split.classes) <= NAMED:
-        axes.set_xticks(range(len(split.classes)), split.classes, rotation=45, ha="right")
+        slanted = max(map(len, split.classes)) > 2
+        axes.set_xticks(range(len(split.classes)), split.classes, rotation=45 if slanted else 0)
 
 
 def _sizes(split: Split, axes: Axes) -> None:
+    """A bar for every client beside its line of the map, or a histogram where there are too many for that."""
     sizes = split.counts.sum(axis=1)
-    axes.hist(sizes, bins=min(30, max(len(np.unique(sizes)), 1)), color="#44546a")
-    axes.axvline(float(np.median(sizes)), color="#c0392b", linestyle="--", label=f"median {np.median(sizes):g}")
-    axes.set(xlabel="rows of a client", ylabel="clients")
+    middle = float(np.median(sizes))
+    axes.axvline(middle, color="#c0392b", linestyle="--", label=f"median {middle:g}")
+    axes.set(xlabel="rows of a client")
+    if len(sizes) <= BARS:
+        axes.barh(range(len(sizes)), sizes, color="#44546a")
+        axes.set(ylim=(len(sizes) - 0.5, -0.5), ylabel="client")
+    else:
+        axes.hist(sizes, bins=30, color="#44546a")
+        axes.set(ylabel="clients")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)

@@ -45,7 +45,7 @@ def histogram(sizes: NDArray[np.int64], bins: int = 8) -> list[str]:
     exact = bool((np.diff(edges) == 1).all())
     ends = ["" if exact else f" to {last - 1:>{width}}" for last in edges[1:]]
     return [
-        f"{first:>{width}}{end} rows  {bar(count / found.max())} {count} clients"
+        f"{first:>{width}}{end} rows  {bar(count / found.max())} {count} {'client' if count == 1 else 'clients'}"
         for first, end, count in zip(edges[:-1], ends, found)
     ]
 
@@ -74,9 +74,13 @@ def _lines(counts: Counts) -> tuple[list[str], NDArray[np.float64], NDArray[np.f
     if len(counts) <= CLIENTS:
         return [f"client {k}" for k in range(len(counts))], shares, sizes.astype(float)
     # Groups of clients alike: a mean over neighbours by number would look like no skew at all.
-    main = counts.argmax(axis=1)
-    groups = [group for c in range(counts.shape[1]) for group in _halves(np.flatnonzero(main == c), sizes, counts)]
+    main = np.where(sizes > 0, counts.argmax(axis=1), -1)
+    kinds = np.unique(main[main >= 0])
+    groups = [group for c in kinds for group in _cut(np.flatnonzero(main == c), sizes, len(kinds))]
     labels = [f"{len(group)} with most of {main[group[0]]}" for group in groups]
+    empty = np.flatnonzero(main < 0)
+    if len(empty):
+        groups, labels = [*groups, empty], [*labels, f"{len(empty)} empty"]
     return (
         labels,
         np.array([shares[group].mean(axis=0) for group in groups]),
@@ -84,11 +88,10 @@ def _lines(counts: Counts) -> tuple[list[str], NDArray[np.float64], NDArray[np.f
     )
 
 
-def _halves(group: NDArray[np.int64], sizes: NDArray[np.int64], counts: Counts) -> list[NDArray[np.int64]]:
+def _cut(group: NDArray[np.int64], sizes: NDArray[np.int64], kinds: int) -> list[NDArray[np.int64]]:
     """A class's clients from large to small, in as many lines as there is room for."""
-    room = max(CLIENTS // max(len(np.unique(counts.argmax(axis=1))), 1), 1)
     order = group[np.argsort(-sizes[group], kind="stable")]
-    return [part for part in np.array_split(order, min(room, max(len(order), 1))) if len(part)]
+    return np.array_split(order, min(max((CLIENTS - 1) // kinds, 1), len(order)))
 
 
 def _columns(shares: NDArray[np.float64]) -> NDArray[np.float64]:

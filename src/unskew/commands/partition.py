@@ -40,7 +40,7 @@ def partition(
     split = look(experiment, data_dir)
     typer.echo(json.dumps(split.numbers())) if as_json else _show(split)
     if out is not None:
-        figure.draw(split, out, f"{name}: {experiment.data.name}, {experiment.partition.name}")
+        figure.draw(split, out, f"{name}: {split.data}, {experiment.partition.name}")
     if csv is not None:
         _write(split, csv)
 

@@ -38,10 +38,14 @@ def check(path: Path) -> None:
 
 
 def _heat(split: Split, axes: Axes, figure: Figure) -> None:
-    held = np.ma.masked_equal(split.counts, 0)  # what a client does not hold stays white
-    image = axes.imshow(held, aspect="auto", interpolation="nearest", cmap="viridis_r")
+    counts, label = split.counts, "client"
+    if len(counts) > BARS:  # too thin to be found by number, so alike ones stand together
+        counts = counts[np.lexsort((-counts.sum(axis=1), counts.argmax(axis=1)))]
+        label = "clients, by the class they hold most of"
+    held = np.ma.masked_equal(counts, 0)  # what a client does not hold stays white
+    image = axes.imshow(held, aspect="auto", interpolation="nearest", cmap="viridis_r", vmin=0)
     figure.colorbar(image, ax=axes, label="rows")
-    axes.set(xlabel="class", ylabel="client")
+    axes.set(xlabel="class", ylabel=label)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     if len(split.classes) <= NAMED:
         slanted = max(map(len, split.classes)) > 2
@@ -52,8 +56,8 @@ def _sizes(split: Split, axes: Axes) -> None:
     """A bar for every client beside its line of the map, or a histogram where there are too many for that."""
     sizes = split.counts.sum(axis=1)
     middle = float(np.median(sizes))
-    axes.axvline(middle, color="#c0392b", linestyle="--", label=f"median {middle:g}")
-    axes.set(xlabel="rows of a client")
+    axes.axvline(middle, color="#c0392b", linestyle="--")
+    axes.set(xlabel="rows of a client", title=f"median {middle:g} (dashed)")
     if len(sizes) <= BARS:
         axes.barh(range(len(sizes)), sizes, color="#44546a")
         axes.set(ylim=(len(sizes) - 0.5, -0.5), ylabel="client")
@@ -61,4 +65,3 @@ def _sizes(split: Split, axes: Axes) -> None:
         axes.hist(sizes, bins=30, color="#44546a")
         axes.set(ylabel="clients")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False)

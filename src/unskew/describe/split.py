@@ -48,6 +48,7 @@ class Steps:
 class Split:
     """Everything that `unskew partition` shows."""
 
+    data: str
     counts: Counts  # [clients, classes]
     classes: tuple[str, ...]
     header: list[str]
@@ -89,7 +90,7 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
         f"{len(names)} classes",
         *(f"partition  {line}" for line in skew.describe(counts, parts.notes, work.batch)),
     ]
-    return Split(counts, names, header, cohorts, _steps(counts, rounds, work), warnings(counts, cohorts))
+    return Split(dataset.name, counts, names, header, cohorts, _steps(counts, rounds, work), warnings(counts, cohorts))
 
 
 def _work(experiment: Experiment, round: int) -> Work:

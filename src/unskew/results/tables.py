@@ -56,6 +56,8 @@ class Summary:
     bytes_up: int
     bytes_down: int
     seconds: float
+    last_round: int = 0  # the last that was played
+    stopped: str = ""  # why it was the last, where that is not the number of rounds
 
 
 def test_accuracy(metrics: pd.DataFrame) -> pd.DataFrame:

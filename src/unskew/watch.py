@@ -59,7 +59,7 @@ def tell(callbacks: Iterable[Callback], done: Round) -> None:
         try:
             callback(Round(done.round, done.rows, done.accuracy, done.best))
         except Exception as error:
-            name = getattr(callback, "__qualname__", type(callback).__name__)
+            name = getattr(callback, "__qualname__", "") or f"{type(callback).__module__}.{type(callback).__qualname__}"
             raise UserError(
                 f"callback {name}: failed after round {done.round} with {type(error).__name__}: {error}; the run is "
                 "kept up to that round: mend or remove the callback, then go on with --resume (resume=True in Python)"

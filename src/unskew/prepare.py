@@ -127,7 +127,10 @@ def _dataset(experiment: Experiment, given: Dataset | None, root: Path | None) -
 def _parts(experiment: Experiment, dataset: Dataset, root: Path | None) -> Parts:
     labels = dataset.train.y.numpy()
     cache = datasets.data_root(root) / "partitions"
-    return split(experiment.partition, labels, len(dataset.classes), experiment.seed, dataset.train.group, cache)
+    try:
+        return split(experiment.partition, labels, len(dataset.classes), experiment.seed, dataset.train.group, cache)
+    except UserError as error:
+        raise UserError(f"partition: {error}") from error
 
 
 def _model(experiment: Experiment, dataset: Dataset, given: nn.Sequential | None, dtype: torch.dtype) -> Model:

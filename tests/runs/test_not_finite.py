@@ -24,7 +24,7 @@ def test_loss_that_is_no_number_is_named_and_the_round_before_is_kept(
     with pytest.raises(us.UserError) as told:
         toys.play(tmp_path, data=toys.owned(), method=LATE, **changes)
     for words in (
-        "round 3, client 2: expected finite loss terms, found ce nan, toy-nan nan",
+        "round 3, client 2: expected finite loss terms, found ce nan, scaffold nan, toy-nan nan",
         "lower local.lr (it is 0.05)",
         "local.clip",
         f"round 2, the last good one, is kept in {tmp_path}/checkpoint",
@@ -39,7 +39,9 @@ def test_loss_that_is_no_number_is_named_and_the_round_before_is_kept(
 
 def test_workers_tell_it_too(tmp_path: Path) -> None:
     engine = {"name": "loop", "workers": 2}
-    with pytest.raises(us.UserError, match="round 3, client 2: expected finite loss terms, found ce nan, toy-nan nan"):
+    with pytest.raises(
+        us.UserError, match="round 3, client 2: expected finite loss terms, found ce nan, scaffold nan, toy-nan nan"
+    ):
         toys.play(tmp_path, data=toys.owned(), method=LATE, partition=GROUP, engine=engine)
 
 

@@ -6,9 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from unskew.core.client import own
 from unskew.core.federation import Phase
@@ -23,9 +21,12 @@ from unskew.prepare import Prepared
 from unskew.process import uninterrupted
 from unskew.results.folder import Folder
 from unskew.results.rows import Row, RowMaker, accuracy
-from unskew.results.tables import Summary, best_of, summarise
+from unskew.results.tables import CLIENTS, Summary, Table, best_of, summarise
 from unskew.track import opened
 from unskew.watch import Callback, Round, Show, tell
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,6 @@ class Player:
             return snap
         snap = self._last = federation.start()
         self.folder.write_initial(federation.model.initial)
-        self._write_counts()
         self.folder.tables["metrics"].add(self.rows.scores(0, self._scores(snap)))
         self.folder.write_config(self.experiment.resolved(), self._environment, self._about())
         return snap
@@ -178,6 +178,7 @@ class Player:
         summary = replace(summary, last_round=snap.round, stopped=self.stop.reason)
         padding = {"padding_share": self.federation.engine.padding_share}
         self.folder.write_environment(self._environment | padding)
+        self._write_counts()
         self.folder.finish({name: t.cpu() for name, t in closed.model.items()})
         self.folder.save(closed, self.store, self.ready.world, finished=vars(summary))
         return Run(
@@ -208,7 +209,7 @@ class Player:
             self.folder.write(f"messages/{round:06d}-{name}.safetensors", to_bytes(flatten(message)))
 
     def _write_counts(self) -> None:
-        counts = self.ready.counts
-        rows = [(k, c, int(counts[k, c])) for k in range(counts.shape[0]) for c in range(counts.shape[1])]
-        frame = pd.DataFrame(rows, columns=["client", "class", "rows"])
-        self.folder.write("clients.parquet", frame.to_parquet(index=False))
+        """Who holds what: for people, so with what else they read at the end."""
+        table, counts = Table(CLIENTS), self.ready.counts
+        table.add((k, c, int(counts[k, c])) for k in range(counts.shape[0]) for c in range(counts.shape[1]))
+        self.folder.write("clients.parquet", table.to_bytes())

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from torch import nn
 
 from unskew import track
@@ -20,7 +19,7 @@ from unskew.prepare import prepare
 from unskew.process import precision, told_when_full
 from unskew.recipe import validate
 from unskew.results.folder import Folder
-from unskew.results.tables import Summary
+from unskew.results.tables import LEDGER, METRICS, Summary, Table
 from unskew.strict import dotted
 from unskew.watch import Callback, Show, Silent
 
@@ -87,5 +86,6 @@ def _may_start(folder: Folder, experiment: Experiment, resume: bool) -> dict[str
 
 def finished_run(path: Path, manifest: dict[str, Any]) -> Run:
     """A run that was played before."""
-    metrics, ledger = (pd.read_parquet(path / manifest["folder"] / f"{name}.parquet") for name in ("metrics", "ledger"))
-    return Run(path, Summary(**manifest["finished"] | {"run": str(path)}), metrics, ledger)
+    kept = path / manifest["folder"]
+    metrics, ledger = Table.read(METRICS, kept / "metrics.parquet"), Table.read(LEDGER, kept / "ledger.parquet")
+    return Run(path, Summary(**manifest["finished"] | {"run": str(path)}), metrics.frame(), ledger.frame())

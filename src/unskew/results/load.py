@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from unskew.errors import UserError
 from unskew.experiment import Experiment
 from unskew.recipe import validate
@@ -17,6 +15,7 @@ from unskew.results.folder import manifest_of, read_config
 from unskew.results.tables import Summary
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch import Tensor, nn
 
 
@@ -75,6 +74,8 @@ class Loaded:
         return self._table("clients")
 
     def _table(self, name: str) -> pd.DataFrame:
+        import pandas as pd
+
         path = self.folder / f"{name}.parquet"
         try:
             return pd.read_parquet(path)

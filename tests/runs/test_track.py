@@ -76,7 +76,7 @@ def test_mlflow_is_told_settings_and_rounds(calls: Calls, tmp_path: Path) -> Non
         "log_metrics",
         "end_run",
     ]
-    assert of(calls, "mlflow.set_tracking_uri")[0][1] == ((tmp_path / "ml").as_uri(),)
+    assert of(calls, "mlflow.set_tracking_uri")[0][1] == (f"sqlite:///{tmp_path}/ml/mlflow.db",)
     assert of(calls, "mlflow.set_experiment")[0][1] == ("skew",)
     assert of(calls, "mlflow.log_params")[0][1][0]["local.lr"] == 0.05
     assert [named["step"] for *_, named in of(calls, "mlflow.log_metrics")] == [1, 2]

@@ -1,4 +1,4 @@
-"""MLflow: one of its runs per process, so that a resumed run is two of the same name; `dir` is a folder for them."""
+"""MLflow: one of its runs per process, so that a resumed run is two of the same name; with `dir`, in a database there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ class Tracker:
 
         self._mlflow = mlflow
         if config.dir:
-            mlflow.set_tracking_uri(Path(config.dir).resolve().as_uri())
+            folder = Path(config.dir).resolve()
+            folder.mkdir(parents=True, exist_ok=True)
+            mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
         mlflow.set_experiment(config.project)
         mlflow.start_run(run_name=subject.run)
         mlflow.log_params(subject.settings)

@@ -1,4 +1,4 @@
-"""MLflow: one of its runs per process, so that a resumed run is two of the same name; with `dir`, in a database there."""
+"""MLflow: one of its runs per process, so that a resumed run is two of the same name; `dir` gets its database."""
 
 from __future__ import annotations
 

@@ -116,6 +116,12 @@ def test_building_a_model_leaves_the_random_state_alone(tmp_path: Path) -> None:
     assert torch.equal(torch.rand(1), want)
 
 
+def test_part_that_changes_the_rows_it_scores_is_named(tmp_path: Path) -> None:
+    toys.play(tmp_path, method="fedavg+toy-batch")
+    with pytest.warns(UserWarning, match="toy-batch"):
+        us.load(tmp_path).model  # noqa: B018
+
+
 def test_rows_of_another_shape_are_refused(tmp_path: Path) -> None:
     toys.play(tmp_path)
     with pytest.raises(us.UserError, match=r"expected rows of shape \[B, 6\], found \[2, 7\]"):
@@ -181,6 +187,22 @@ def test_export_refusals_name_what_is_wrong(tmp_path: Path, unskew: Command) -> 
     said = unskew("export", tmp_path / "run", "--out", tmp_path / "nowhere" / "net.pt2")
     assert said.code == 2
     assert "expected a folder that exists" in said.err
+
+
+class Moody(nn.Module):
+    """A layer that looks at the numbers to decide what to do."""
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        return h if h.sum() > 0 else 2 * h
+
+
+def test_network_that_cannot_be_exported_is_refused(tmp_path: Path) -> None:
+    play_own(tmp_path)
+    layers = list(own_model())
+    run = us.load(tmp_path, model=nn.Sequential(*layers[:2], Moody(), layers[3]))
+    with pytest.raises(us.UserError, match=r"model custom: expected a network that torch\.export can follow"):
+        export(run)
+    assert not (tmp_path / "model.pt2").exists()
 
 
 def test_export_from_python_takes_a_custom_model(tmp_path: Path) -> None:

@@ -164,6 +164,23 @@ def test_logger_that_fails_is_blamed_and_the_round_is_kept(
         toys.play(tmp_path / "other", track="mlflow")
 
 
+def test_logger_that_cannot_end_is_blamed_and_the_run_can_go_on(
+    calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any, **named: Any) -> None:
+        raise ConnectionError("no server")
+
+    monkeypatch.setattr(sys.modules["mlflow"], "end_run", fail, raising=False)
+    with pytest.raises(us.UserError, match=r"track: unskew\.track\.mlflow did not end \(ConnectionError: no server\)"):
+        toys.play(tmp_path / "run", track="mlflow")
+    assert toys.manifest(tmp_path / "run")["round"] == 3
+    with pytest.raises(KeyboardInterrupt):
+        toys.play(tmp_path / "other", track="mlflow", phase=toys.stop_at("merge", 2))
+    toys.play(tmp_path / "run", resume=True)
+    toys.play(tmp_path / "alone")
+    toys.assert_same(tmp_path / "alone", tmp_path / "run")
+
+
 def test_real_tensorboard_reads_back_what_was_told(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="the extra track is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

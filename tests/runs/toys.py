@@ -215,6 +215,14 @@ class NanShare(us.Part):
         return {"half": torch.where(client.facts.counts[0] == 0, torch.nan, 0.5)}, client.mine
 
 
+@us.part("toy-batch")
+class Brighter(us.Part):
+    """Rows are changed in training and when the model is scored."""
+
+    def batch(self, batch: us.Batch, received: dict[str, Any], train: bool) -> us.Batch:
+        return replace(batch, x=batch.x + 1)
+
+
 @us.part("toy-slow")
 class Slow(us.Part):
     """A client without rows of class 0 takes its time at the end."""
@@ -233,6 +241,7 @@ NAMES = (
     "toy-two",
     "toy-end",
     "toy-newcomers",
+    "toy-batch",
     "toy-slow",
 )
 # Out of the registry until a test asks for them: other tests go through all registered parts.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,39 +29,51 @@ def export(run: Loaded, format: Format = "torch", out: Path | None = None) -> Pa
     model = run.model
     rows = torch.zeros(2, *run.about["shape"])
     rows = rows.to(next(iter(model.parameters())).dtype)
-    half = file.with_name(file.name + ".tmp")
-    write = _write_torch if format == "torch" else _write_onnx
+    about = json.dumps({key: run.about.get(key) for key in ("classes", "shape", "mean", "std")})
     try:
-        write(model, rows, half, json.dumps({key: run.about.get(key) for key in ("classes", "shape", "mean", "std")}))
+        data = _torch_bytes(model, rows, about) if format == "torch" else _onnx_bytes(model, rows, about)
+    except Exception as error:  # of many kinds, and all of them about how the network is written
+        first = str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"model {run.config.model.name}: expected a network that torch.export can follow, found {first}; "
+            "write it without decisions that depend on the numbers it sees"
+        ) from error
+    half = file.with_name(file.name + ".tmp")
+    try:
+        half.write_bytes(data)
         half.replace(file)
     except OSError as error:
-        raise UserError(f"{file}: cannot be written ({error.strerror}); choose another --out") from error
-    finally:
         half.unlink(missing_ok=True)
+        raise UserError(f"{file}: cannot be written ({error.strerror}); choose another --out") from error
     return file
 
 
-def _write_torch(model: nn.Sequential, rows: Tensor, file: Path, about: str) -> None:
-    batch = ({0: torch.export.Dim("batch", min=1)},)
-    program = torch.export.export(model, (rows,), dynamic_shapes=batch)
-    with file.open("wb") as opened:  # a name that does not end in .pt2 would be warned about
-        torch.export.save(program, opened, extra_files={ABOUT: about})
+def _torch_bytes(model: nn.Sequential, rows: Tensor, about: str) -> bytes:
+    program = torch.export.export(model, (rows,), dynamic_shapes=_any_number())
+    memory = io.BytesIO()
+    torch.export.save(program, memory, extra_files={ABOUT: about})
+    return memory.getvalue()
 
 
-def _write_onnx(model: nn.Sequential, rows: Tensor, file: Path, about: str) -> None:
+def _onnx_bytes(model: nn.Sequential, rows: Tensor, about: str) -> bytes:
     program = torch.onnx.export(
         model,
         (rows,),
         dynamo=True,
+        dynamic_shapes=_any_number(),
         input_names=["rows"],
         output_names=["logits"],
-        dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
         verbose=False,
     )
     if program is None:
-        raise UserError("torch.onnx.export gave no program; use --format torch")
+        raise RuntimeError("no program")
     program.model.metadata_props[ABOUT] = about
-    program.save(file, external_data=False)
+    return program.model_proto.SerializeToString()
+
+
+def _any_number() -> tuple[dict[int, Any]]:
+    """The first axis of the only input may have any size."""
+    return ({0: torch.export.Dim("batch", min=1)},)
 
 
 def _need_onnx() -> None:

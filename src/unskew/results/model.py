@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unskew import models
 from unskew.core.client import OWN
+from unskew.core.part import Part
 from unskew.core.state import State, unflatten
 from unskew.data.dataset import preparer
 from unskew.errors import UserError
@@ -34,6 +35,13 @@ def server_model(run: Loaded) -> nn.Sequential:
     """What `model.safetensors` holds, as layers."""
     if run.config.model.batchnorm == "local":
         warnings.warn(LOCAL, stacklevel=3)
+    changing = [part.name for part in run.config.create_method().parts if type(part).batch is not Part.batch]
+    if changing:
+        warnings.warn(
+            f"{', '.join(changing)}: this part of the method also changes rows when the model is scored, which "
+            "prepare does not do; the model alone may score otherwise than recorded",
+            stacklevel=3,
+        )
     return _filled(run, _read(run.folder / "model.safetensors"))
 
 

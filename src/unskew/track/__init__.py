@@ -63,7 +63,18 @@ def opened(experiment: Experiment, folder: Path, run: str, first: int) -> Iterat
         failed = False
     finally:
         for tracker in trackers:
-            tracker.close(failed)
+            _close(tracker, failed)
+
+
+def _close(tracker: Tracker, failed: bool) -> None:
+    try:
+        tracker.close(failed)
+    except Exception as error:
+        if not failed:  # else what went wrong first is what counts
+            raise UserError(
+                f"track: {type(tracker).__module__} did not end ({type(error).__name__}: {error}); every round is "
+                "saved: go on with --resume, without track if need be"
+            ) from error
 
 
 def _open(config: TrackConfig, subject: Subject) -> Tracker:

@@ -216,6 +216,30 @@ def test_one_optimiser_on_a_stack_is_one_for_each_client(keys: dict[str, Any]) -
             torch.testing.assert_close(together[name][k], alone[name], rtol=1e-13, atol=1e-15)
 
 
+def by_torch(work: Work, leaves: list[Tensor]) -> torch.optim.Optimizer:
+    """The class that people know."""
+    if work.optimiser == "sgd":
+        keys = {"momentum": work.momentum, "nesterov": work.nesterov}
+        return torch.optim.SGD(leaves, work.lr, weight_decay=work.weight_decay, **keys)
+    kind = torch.optim.Adam if work.optimiser == "adam" else torch.optim.AdamW
+    return kind(leaves, work.lr, work.betas, weight_decay=work.weight_decay)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("keys", OPTIMISERS)
+def test_optimisers_are_those_of_torch_to_the_bit(keys: dict[str, Any], dtype: torch.dtype) -> None:
+    work, found = Work(batch=1, lr=0.05, **keys), []
+    for make in (work.make, lambda leaves: by_torch(work, leaves)):
+        leaves = {name: t.to(dtype).requires_grad_() for name, t in gradients(99).items()}
+        optimiser = make(list(leaves.values()))
+        for step in range(6):
+            loss = sum((leaf * g.to(dtype)).sum() for leaf, g in zip(leaves.values(), gradients(step).values()))
+            descend_step(loss, leaves, optimiser, work, stacked=False)
+        found.append(leaves)
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+    assert not torch.equal(found[0]["a"], gradients(99)["a"].to(dtype))
+
+
 def test_unused_parameter_still_decays() -> None:
     """A leaf the loss does not touch has gradient 0, as in PyTorch with zero_grad(set_to_none=False): 1 - 0.1*0.5."""
     work = Work(batch=1, lr=0.1, weight_decay=0.5)

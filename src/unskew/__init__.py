@@ -19,6 +19,7 @@ from unskew.experiment import Experiment
 from unskew.recipe import load as load_recipe
 from unskew.results.load import Loaded, load
 from unskew.run import Run, run
+from unskew.watch import Round
 
 __all__ = [
     "Artefact",
@@ -32,6 +33,7 @@ __all__ = [
     "Messages",
     "Newcomer",
     "Part",
+    "Round",
     "Rows",
     "Run",
     "Server",

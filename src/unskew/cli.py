@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from unskew.commands.data import app as data_app
+from unskew.commands.export import export
 from unskew.commands.methods import methods
 from unskew.commands.models import models
 from unskew.commands.partition import partition
@@ -80,15 +81,17 @@ app.command()(partition)
 app.command()(methods)
 app.command()(models)
 app.add_typer(data_app, name="data")
+app.command()(export)
 
 
 def in_words(summary: dict[str, Any]) -> str:
     """The summary as a person reads it."""
     up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
+    stopped = f"stopped after round {summary['last_round']}: {summary['stopped']}\n" if summary["stopped"] else ""
     return (
         f"{summary['method']}: best {summary['best']:.2f} % in round {summary['best_round']}, "
         f"final {summary['final']:.2f} %, last ten {summary['mean_last10']:.2f} %; "
-        f"{up:.1f} MB up, {down:.1f} MB down, {summary['seconds']:.1f} s\nkept in {summary['run']}"
+        f"{up:.1f} MB up, {down:.1f} MB down, {summary['seconds']:.1f} s\n{stopped}kept in {summary['run']}"
     )
 
 

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from unskew.core import registry
 from unskew.core.method import Method, hyper_parameters
 from unskew.core.plan import Absence
-from unskew.core.work import Work
 from unskew.data.partition import Partition
+from unskew.local import LocalConfig
 from unskew.models.norms import BatchNormPolicy
-
-Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Strict(BaseModel):
-    """Frozen, and closed to unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Named(Strict):
-    """A section that may be written as its name alone: `data: cifar10`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
+from unskew.stop import StopConfig
+from unskew.strict import Named, Strict
+from unskew.track.config import TrackConfig, written_as_list
 
 
 class AugmentConfig(Strict):
@@ -60,91 +45,6 @@ class ModelConfig(Named):
 class EngineConfig(Named):
     name: Literal["auto", "loop", "stacked"] = Field("auto", description="auto: stacked on a GPU, loop on the CPU")
     workers: int | None = Field(None, ge=1, description="processes of the loop engine; empty means the cores")
-
-
-class Constant(Strict):
-    name: Literal["constant"] = "constant"
-
-    def factor(self, t: int, rounds: int) -> float:
-        return 1.0
-
-
-class Exponential(Strict):
-    name: Literal["exponential"] = "exponential"
-    rate: float = Field(0.99, gt=0, le=1, description="per round; FedLMD 0.99, FLea 0.98")
-
-    def factor(self, t: int, rounds: int) -> float:
-        return self.rate**t
-
-
-class Linear(Strict):
-    name: Literal["linear"] = "linear"
-    slope: float = Field(gt=0, lt=1, description="share of the first rate lost per round; 0.018 in FLea's code")
-
-    def factor(self, t: int, rounds: int) -> float:
-        return max(1.0 - self.slope * t, 0.0)
-
-
-class Cosine(Strict):
-    name: Literal["cosine"] = "cosine"
-
-    def factor(self, t: int, rounds: int) -> float:
-        return 0.5 * (1 + math.cos(math.pi * t / max(rounds, 1)))
-
-
-Schedule = Annotated[Constant | Exponential | Linear | Cosine, Field(discriminator="name")]
-
-
-class LocalConfig(Strict):
-    epochs: int = Field(5, ge=1, description="passes over a client's rows in a round")
-    steps: int | None = Field(None, ge=1, description="when given, counts instead of epochs")
-    batch: int = Field(50, ge=1, description="rows of a step; a partial last batch is filled at weight 0")
-    optimiser: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: float = Field(0.01, gt=0, description="learning rate of round 1")
-    momentum: float = Field(0.9, ge=0, lt=1, description="of SGD")
-    nesterov: bool = False
-    weight_decay: float = Field(1e-5, ge=0)
-    betas: tuple[Share, Share] = Field((0.9, 0.999), description="of Adam and AdamW")
-    scope: Literal["round", "step"] = Field(
-        "round", description="when the optimiser forgets; step: FLea's released code"
-    )
-    clip: float | None = Field(None, gt=0, description="largest norm of one client's gradient")
-    schedule: Schedule = Exponential()
-    floor: float = Field(0.0, ge=0, description="smallest learning rate a schedule may reach")
-
-    @field_validator("schedule", mode="before")
-    @classmethod
-    def _schedule(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _nesterov(self) -> LocalConfig:
-        if self.nesterov and (self.optimiser != "sgd" or self.momentum == 0):
-            raise ValueError("nesterov needs optimiser: sgd with a momentum above 0")
-        return self
-
-    def lr_at(self, round: int, rounds: int) -> float:
-        """Learning rate of a round, from 1; never below a millionth of the first, because SCAFFOLD divides by it."""
-        return max(self.lr * self.schedule.factor(round - 1, rounds), self.floor, 1e-6 * self.lr)
-
-    def work(self, round: int, rounds: int) -> Work:
-        """The work of a round before any part has its say."""
-        kept = {
-            name: getattr(self, name)
-            for name in (
-                "batch",
-                "optimiser",
-                "momentum",
-                "nesterov",
-                "weight_decay",
-                "betas",
-                "scope",
-                "clip",
-                "steps",
-                "epochs",
-            )
-        }
-        return Work(lr=self.lr_at(round, rounds), **kept)
 
 
 class EvaluateConfig(Strict):
@@ -203,11 +103,18 @@ class Experiment(Strict):
     )
     absence: tuple[AbsenceConfig, ...] = ()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    stop: StopConfig | None = Field(None, description="when to stop before the last round")
+    track: tuple[TrackConfig, ...] = Field((), description="tensorboard, mlflow or wandb: who else is told every round")
 
     @field_validator("method", mode="before")
     @classmethod
     def _method(cls, value: Any) -> Any:
         return written_out(value)
+
+    @field_validator("track", mode="before")
+    @classmethod
+    def _track(cls, value: Any) -> Any:
+        return written_as_list(value)
 
     @field_validator("partition", mode="before")
     @classmethod
@@ -245,8 +152,10 @@ class Experiment(Strict):
     def counting(self) -> dict[str, Any]:
         """The keys that may change a result."""
         plain = self.resolved()
-        for key in ("checkpoint", "record"):
+        for key in ("checkpoint", "record", "track"):
             del plain[key]
+        if self.stop is None:  # a run that never heard of stopping is the same run
+            del plain["stop"]
         del plain["engine"]["workers"]
         return plain
 

@@ -34,6 +34,7 @@ from unskew.errors import UserError
 from unskew.experiment import Experiment
 from unskew.models.model import Model
 from unskew.models.norms import POLICIES
+from unskew.stop import Stop
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Prepared:
     dataset: Dataset
     counts: np.ndarray  # [clients, classes]
     header: list[str]
+    stop: Stop  # when to stop before the last round
     world: dict[str, str]  # fingerprints of data, partition and model, which a resume must find again
 
 
@@ -62,6 +64,7 @@ def prepare(
         models.check_name(experiment.model.name)
     dtype = torch.float64 if experiment.precision == "float64" else torch.float32
     dataset = read_data(experiment, data_dir, data)
+    stop = Stop(experiment.stop, dataset)
     parts = deal_rows(experiment, dataset, data_dir)
     net = _model(experiment, dataset, model, dtype)
     clients, classes = len(parts.rows), len(dataset.classes)
@@ -88,8 +91,8 @@ def prepare(
     # The engine last: it may fork, and what fails above must not leave processes behind.
     engine = _engine(experiment, setting)
     federation = Federation(method, net, task, plan, engine, store, experiment.weights == "samples", rows)
-    header = _header(experiment, federation, dataset, counts, parts)
-    return Prepared(experiment, federation, dataset, counts, header, world)
+    header = [*_header(experiment, federation, dataset, counts, parts), *stop.header]
+    return Prepared(experiment, federation, dataset, counts, header, stop, world)
 
 
 def _rows_print(parts: Parts) -> str:
@@ -129,7 +132,10 @@ def deal_rows(experiment: Experiment, dataset: Dataset, root: Path | None) -> Pa
     """Who holds which of them."""
     labels = dataset.train.y.numpy()
     cache = datasets.data_root(root) / "partitions"
-    return split(experiment.partition, labels, len(dataset.classes), experiment.seed, dataset.train.group, cache)
+    try:
+        return split(experiment.partition, labels, len(dataset.classes), experiment.seed, dataset.train.group, cache)
+    except UserError as error:
+        raise UserError(f"partition: {error}") from error
 
 
 def _model(experiment: Experiment, dataset: Dataset, given: nn.Sequential | None, dtype: torch.dtype) -> Model:

@@ -1,11 +1,17 @@
-"""What a run changes in the process it lives in, for as long as it needs it: precision of products, and signals."""
+"""What a run changes in the process it lives in, for as long as it needs it: precision, signals, full disks."""
 
 import contextlib
+import errno
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
+
+from unskew.errors import UserError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -40,3 +46,17 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
     for late in waiting:
         signal.raise_signal(late)
+
+
+@contextlib.contextmanager
+def told_when_full(folder: Path) -> Iterator[None]:
+    """No room to write is the user's to mend; files are replaced whole, so the last checkpoint is still there."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise UserError(
+            f"{folder}: expected room to write, found: {error.strerror}; what was saved before is whole: free some "
+            "space, then type the same command with --resume"
+        ) from error

@@ -56,7 +56,7 @@ def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
     try:
         raw = yaml.safe_load(path.read_text()) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not readable as YAML: {error}") from error
+        raise UserError(f"{path}{where_and_why(error)}") from error
     if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
         raise UserError(f"{path}: expected keys and values such as 'rounds: 20', found {type(raw).__name__}")
     parent = raw.pop("extends", None)
@@ -68,6 +68,14 @@ def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
     except UserError as error:
         raise UserError(f"{path}: extends: {error}") from error
     return merge(_read(base, (*below, path)), _sections(raw))
+
+
+def where_and_why(error: Exception) -> str:
+    """What is wrong with a YAML text in one line, with line and column where the reader knows them."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return f": not readable as YAML: {error}"
+    return f", line {mark.line + 1}, column {mark.column + 1}: not readable as YAML: {getattr(error, 'problem', error)}"
 
 
 def _sections(raw: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +106,7 @@ def _override(raw: dict[str, Any], text: str) -> dict[str, Any]:
     try:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise UserError(f"override {key}: {value!r} is not readable as YAML: {error}") from error
+        raise UserError(f"override {key}={value!r}{where_and_why(error)}") from error
     head, _, rest = key.partition(".")
     if head == "method" and rest:
         return raw | {"method": _set_part(raw.get("method", "fedavg"), rest, parsed)}

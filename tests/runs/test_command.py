@@ -114,6 +114,13 @@ MISTAKES = {
     "method without a name": (["method="], ["method", "None"]),
     "method as an empty list": (["method=[]"], ["method", "fedavg"]),
     "zero rounds": (["rounds=0"], ["rounds", "greater than or equal to 1", "0"]),
+    "negative rounds": (["rounds=-3"], ["rounds", "greater than or equal to 1", "-3"]),
+    "no participation": (["participation=0"], ["participation", "greater than 0", "0"]),
+    "stop without a rule": (["stop={metric: test/loss}"], ["stop", "patience", "target"]),
+    "stop by an unknown metric": (["stop={metric: train/loss, patience: 1}"], ["stop.metric", "validation|test"]),
+    "stop without patience": (["stop.patience=0"], ["stop.patience", "greater than or equal to 1"]),
+    "unknown key of stop": (["stop.patient=3"], ["stop.patient", "did you mean patience?"]),
+    "unknown key of track": (["track={name: wandb, projekt: a}"], ["projekt", "did you mean project?"]),
     "negative rate": (["local.lr=-1"], ["local.lr", "greater than 0", "-1"]),
     "endless rate": (["local.lr=.inf"], ["local.lr", "inf"]),
     "not a number": (["local.lr=.nan"], ["local.lr", "nan"]),
@@ -155,6 +162,7 @@ def test_mistake_is_refused_before_data_are_loaded(
     monkeypatch.chdir(tmp_path)
     overrides, words = MISTAKES[mistake]
     refused(unskew("run", recipe, *overrides), *words)
+    assert not list(tmp_path.glob("runs/*"))
 
 
 @pytest.mark.usefixtures("no_data")
@@ -188,7 +196,8 @@ def test_unknown_recipe(name: str, words: list[str], unskew: Command) -> None:
 
 
 BROKEN = {
-    "syntax": ("rounds: [1, 2\nseed: 3", ["not readable as YAML"]),
+    "syntax": ("rounds: [1, 2\nseed: 3", ["broken.yaml, line 2, column 5: not readable as YAML: expected ',' or ']'"]),
+    "tabulator": ("rounds: 3\n\tseed: 3", ["broken.yaml, line 2, column 1: not readable as YAML: found character"]),
     "list": ("- rounds\n- 3", ["expected keys and values", "list"]),
     "number as key": ("3: 4", ["expected keys and values"]),
     "missing parent": ("extends: nobody.yaml", ["nobody.yaml"]),

@@ -108,7 +108,9 @@ def test_empty_clients_get_the_model_and_send_nothing(engine: str, tmp_path: Pat
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
 def test_client_that_is_not_finite_is_dropped_and_recorded(engine: str, tmp_path: Path) -> None:
     engine_of = {"name": engine, "workers": 1}
-    run = toys.play(tmp_path / "nan", data=toys.owned(), method="scaffold+toy-nan", partition=GROUP, engine=engine_of)
+    run = toys.play(
+        tmp_path / "nan", data=toys.owned(), method="scaffold+toy-nan-message", partition=GROUP, engine=engine_of
+    )
     dropped = run.metrics[run.metrics["metric"] == "dropped"]
     assert dropped[["round", "who"]].to_numpy().tolist() == [[t, "client-2"] for t in (1, 2, 3)]
     state = safetensors.torch.load_file(tmp_path / "nan" / "model.safetensors")
@@ -120,15 +122,15 @@ def test_client_that_is_not_finite_is_dropped_and_recorded(engine: str, tmp_path
 
 def test_dropped_client_counts_as_absent(tmp_path: Path) -> None:
     """The others' mean does not feel the one that was dropped."""
-    toys.play(tmp_path / "nan", data=toys.owned(), method="fedavg+toy-nan", partition=GROUP)
+    toys.play(tmp_path / "nan", data=toys.owned(), method="fedavg+toy-nan-message", partition=GROUP)
     away = [{"clients": [2], "rounds": [1, 4]}]
-    toys.play(tmp_path / "away", data=toys.owned(), method="fedavg+toy-nan", partition=GROUP, absence=away)
+    toys.play(tmp_path / "away", data=toys.owned(), method="fedavg+toy-nan-message", partition=GROUP, absence=away)
     one, other = (safetensors.torch.load_file(tmp_path / name / "model.safetensors") for name in ("nan", "away"))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_messages_of_a_dropped_client_are_in_the_ledger(tmp_path: Path) -> None:
-    run = toys.play(tmp_path, data=toys.owned(), method="fedavg+toy-nan", partition=GROUP)
+    run = toys.play(tmp_path, data=toys.owned(), method="fedavg+toy-nan-message", partition=GROUP)
     assert len(sent(run, client=2, direction="up", artefact="weights")) == 3
 
 

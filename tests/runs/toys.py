@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -138,11 +139,27 @@ class Lasting(us.Part):
 
 @us.part("toy-nan")
 class Nan(us.Part):
-    """The loss of a client without rows of class 0 is not a number."""
+    """From round `first` on, the loss of a client without rows of class 0 is not a number."""
+
+    first: int = 1
+    on: float = 0.0
+
+    def now(self, round: int, work: Any) -> tuple[us.Part, Any]:
+        return replace(self, on=float(round >= self.first)), work
 
     def loss(self, view: us.View) -> Tensor:
-        bad = torch.where(view.counts[0] == 0, torch.nan, 0.0)
+        bad = torch.where((view.counts[0] == 0) & (self.on > 0), torch.nan, 0.0)
         return bad * sum(w.sum() for w in view.parameters.values())
+
+
+@us.part("toy-nan-message")
+class NanMessage(us.Part):
+    """A client without rows of class 0 sends what is not a number, while its loss is one."""
+
+    sends: ClassVar[dict[str, us.Artefact]] = {"half": us.Artefact("statistics", reduce="sum")}
+
+    def up(self, end: us.End) -> tuple[dict[str, Any], us.State]:
+        return {"half": torch.where(end.facts.counts[0] == 0, torch.nan, 0.5)}, end.mine
 
 
 @us.part("toy-two")
@@ -198,6 +215,14 @@ class NanShare(us.Part):
         return {"half": torch.where(client.facts.counts[0] == 0, torch.nan, 0.5)}, client.mine
 
 
+@us.part("toy-batch")
+class Brighter(us.Part):
+    """Rows are changed in training and when the model is scored."""
+
+    def batch(self, batch: us.Batch, received: dict[str, Any], train: bool) -> us.Batch:
+        return replace(batch, x=batch.x + 1)
+
+
 @us.part("toy-slow")
 class Slow(us.Part):
     """A client without rows of class 0 takes its time at the end."""
@@ -207,7 +232,18 @@ class Slow(us.Part):
         return {}, end.mine
 
 
-NAMES = ("toy-share", "toy-lasting", "toy-nan", "toy-nan-share", "toy-two", "toy-end", "toy-newcomers", "toy-slow")
+NAMES = (
+    "toy-share",
+    "toy-lasting",
+    "toy-nan",
+    "toy-nan-message",
+    "toy-nan-share",
+    "toy-two",
+    "toy-end",
+    "toy-newcomers",
+    "toy-batch",
+    "toy-slow",
+)
 # Out of the registry until a test asks for them: other tests go through all registered parts.
 PARTS = {name: registry.PARTS.pop(name) for name in NAMES}
 

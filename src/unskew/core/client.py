@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from unskew.core.method import Method
+from unskew.core.optimiser import Optimiser
 from unskew.core.state import Message, State, Tree
 from unskew.core.view import Batch, Clock, Frozen, Pass, View
 from unskew.core.work import Work, clip_gradients
@@ -206,7 +207,7 @@ def finish(
     return message, kept
 
 
-def descend_step(loss: Tensor, leaves: State, optimiser: torch.optim.Optimizer, work: Work, stacked: bool) -> None:
+def descend_step(loss: Tensor, leaves: State, optimiser: Optimiser, work: Work, stacked: bool) -> None:
     """One ordinary backward and one optimiser step on the leaves, in place."""
     if work.scope == "step":
         optimiser.state.clear()

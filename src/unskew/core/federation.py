@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from unskew.core.client import Received
+from unskew.core.finite import refuse_not_finite
 from unskew.core.ledger import Ledger
 from unskew.core.messages import Inbox, check_declared, in_order, is_finite
 from unskew.core.method import Method, Task
@@ -133,6 +134,7 @@ class Federation:
             for name, sent in outcome.shared.items():
                 one = outcome._replace(message={name: sent}, mine={})
                 self._take_in(snap, "after training", one, shared[name], report, {name: parts[name].shares}, taken)
+        refuse_not_finite(snap.round, report.terms)
         return inbox, shared
 
     def _send_down(self, snap: Snapshot, phase: str, clients: Iterable[int], received: Received) -> None:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-import torch
 from torch import Tensor
+
+from unskew.core.optimiser import Optimiser
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,9 @@ class Work:
         """Batches in one pass, the last one partial."""
         return -(-rows // self.batch)
 
-    def make(self, leaves: Iterable[Tensor]) -> torch.optim.Optimizer:
+    def make(self, leaves: Iterable[Tensor]) -> Optimiser:
         """A fresh optimiser. Only element-wise ones: on stacked leaves they equal one optimiser per client."""
-        leaves = list(leaves)
-        if self.optimiser == "sgd":
-            return torch.optim.SGD(
-                leaves, self.lr, self.momentum, weight_decay=self.weight_decay, nesterov=self.nesterov
-            )
-        kind = torch.optim.Adam if self.optimiser == "adam" else torch.optim.AdamW
-        return kind(leaves, self.lr, self.betas, weight_decay=self.weight_decay)
+        return Optimiser(list(leaves), self)
 
     def effective_steps(self, steps: int) -> float:
         """a_k: how far `steps` unit gradients move the weights, in learning rates (FedNova's norm of a)."""

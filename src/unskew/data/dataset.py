@@ -1,6 +1,6 @@
 """The two value types that every reader returns: `Split`, the rows of one split, and `Dataset`, the named splits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,12 +83,7 @@ class Dataset:
 
     def preparer(self, device: torch.device, dtype: torch.dtype = torch.float32) -> Callable[[Tensor], Tensor]:
         """`prepare` with its constants on a device already, so that no step waits for a copy."""
-        mean, std = self.mean, self.std
-        if mean is None or std is None:
-            return lambda x: _scaled(x).to(dtype)
-        along = (-1, *(1 for _ in self.shape[1:]))
-        centre, width = (torch.tensor(numbers, device=device).view(along) for numbers in (mean, std))
-        return lambda x: _scaled(x).sub_(centre).div_(width).to(dtype)
+        return preparer(self.mean, self.std, self.shape, device, dtype)
 
     def hold_out(self, fraction: float, seed: int) -> "Dataset":
         """A dataset with `fraction` of the training rows moved to validation, stratified by class, pure in `seed`."""
@@ -144,6 +139,21 @@ def _check_values(split: Split, where: str, classes: int) -> None:
                 f"{where}: expected finite numbers in float32, found nan or infinity (first in row {row}); "
                 "clean or rescale x first, for example with numpy.nan_to_num(x)"
             )
+
+
+def preparer(
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    shape: Sequence[int],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Callable[[Tensor], Tensor]:
+    """From stored rows of `shape` to model inputs: uint8 divided by 255, then standardised by channel where known."""
+    if mean is None or std is None:
+        return lambda x: _scaled(x).to(dtype)
+    along = (-1, *(1 for _ in shape[1:]))
+    centre, width = (torch.tensor(numbers, device=device).view(along) for numbers in (mean, std))
+    return lambda x: _scaled(x).sub_(centre).div_(width).to(dtype)
 
 
 def _scaled(x: Tensor) -> Tensor:

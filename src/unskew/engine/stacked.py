@@ -19,6 +19,7 @@ from torch.func import vmap
 from unskew.core.client import OWN, Ending, Received, begin, descend_step, finish, own, step_loss
 from unskew.core.messages import pack
 from unskew.core.method import Method
+from unskew.core.optimiser import Optimiser
 from unskew.core.server import StandIn
 from unskew.core.state import State, Tree, stack, tree_map
 from unskew.core.work import Work
@@ -196,9 +197,7 @@ class StackedEngine:
             yield Outcome(k, {part: pack(_row(sent, i))} if sent else {}, {part: _row(kept, i)} if kept else {}, {})
 
 
-def _narrow(
-    leaves: State, optimiser: torch.optim.Optimizer, work: Work, width: int
-) -> tuple[State, torch.optim.Optimizer]:
+def _narrow(leaves: State, optimiser: Optimiser, work: Work, width: int) -> tuple[State, Optimiser]:
     """The first `width` clients with their optimiser slots; counters shared by the stack stay."""
     kept = {name: leaf.detach()[:width].clone().requires_grad_() for name, leaf in leaves.items()}
     fresh = work.make(kept.values())

@@ -39,12 +39,16 @@ def build(
     batchnorm: BatchNormPolicy = "average",
 ) -> Model:
     """A zoo model with weights that depend on `seed` alone; the caller's random state is untouched."""
+    return Model(blocks(name, shape, classes, seed), name, dtype, batchnorm)
+
+
+def blocks(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.Sequential:
+    """The same as ordinary layers."""
     check_name(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            blocks = ZOO[name](shape, classes) if name in ZOO else timm.build(name, shape, classes)
-            return Model(blocks, name, dtype, batchnorm)
+            return ZOO[name](shape, classes) if name in ZOO else timm.build(name, shape, classes)
         except (ValueError, RuntimeError, ZeroDivisionError, AssertionError) as error:
             raise UserError(f"model {name} does not fit rows of shape {shape}: {error}") from error
 
@@ -58,4 +62,4 @@ def check_name(name: str) -> None:
         raise UserError(f"model.name: expected one of {known}, found {name!r}{nearest(name, ZOO)}")
 
 
-__all__ = ["ZOO", "Model", "build", "check_name"]
+__all__ = ["ZOO", "Model", "blocks", "build", "check_name"]

@@ -94,10 +94,14 @@ class Folder:
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(path.name + ".tmp")
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:  # a full disk: at least leave nothing half written on it
+            temporary.unlink(missing_ok=True)
+            raise
         temporary.replace(path)
         return hashlib.sha256(data).hexdigest()
 

@@ -1,4 +1,4 @@
-"""A run's folder as tables: what reports, comparisons and notebooks read."""
+"""A run's folder as tables and a model: what reports, comparisons and notebooks read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from unskew.errors import UserError
 from unskew.experiment import Experiment
 from unskew.recipe import validate
 from unskew.results.folder import manifest_of, read_config
 from unskew.results.tables import Summary
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,30 @@ class Loaded:
     summary: Summary
     about: dict[str, Any]  # header lines, class names, shape of a row
     environment: dict[str, Any]
+    given: nn.Sequential | None = None  # the network of a run whose model came from Python
+
+    @cached_property
+    def model(self) -> nn.Sequential:
+        """The server's last model as ordinary layers, in eval mode on the CPU; it takes rows from `prepare`.
+
+        With `model.batchnorm: local` its BatchNorm layers are those of the untrained model, since trained ones never
+        left the clients: `model_of(client)` has them, and the recorded accuracy is that of those models together.
+        """
+        from unskew.results.model import server_model
+
+        return server_model(self)
+
+    def model_of(self, client: int) -> nn.Sequential:
+        """The model as one client has it: with its own BatchNorm layers where these are local."""
+        from unskew.results.model import client_model
+
+        return client_model(self, client)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """Inputs of the model from rows as the dataset stores them, [B, ...]: uint8 over 255, then standardised."""
+        from unskew.results.model import prepare
+
+        return prepare(self, x)
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -48,6 +74,8 @@ class Loaded:
         return self._table("clients")
 
     def _table(self, name: str) -> pd.DataFrame:
+        import pandas as pd
+
         path = self.folder / f"{name}.parquet"
         try:
             return pd.read_parquet(path)
@@ -55,8 +83,11 @@ class Loaded:
             raise UserError(f"{path}: not readable as a table; play the run again") from error
 
 
-def load(run: str | Path) -> Loaded:
-    """The run in a folder, finished and whole, or a UserError that says what is missing."""
+def load(run: str | Path, *, model: nn.Sequential | None = None) -> Loaded:
+    """The run in a folder, finished and whole, or a UserError that says what is missing.
+
+    model: the network of a run whose model was given from Python; its own weights are left alone.
+    """
     folder = Path(run)
     if not (folder / "config.yaml").is_file():
         raise UserError(f"{folder}: expected the folder of a run, found no config.yaml there; runs lie under runs/")
@@ -69,7 +100,7 @@ def load(run: str | Path) -> Loaded:
             "finish it with the same command and --resume"
         )
     summary = Summary(**manifest["finished"] | {"run": str(folder)})
-    return Loaded(folder, config, summary, _json(folder / "about.json"), _json(folder / "environment.json"))
+    return Loaded(folder, config, summary, _json(folder / "about.json"), _json(folder / "environment.json"), model)
 
 
 def _json(path: Path) -> dict[str, Any]:

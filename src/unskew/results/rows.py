@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
 from unskew.core.server import Report
 from unskew.engine.base import Score
 
-Row = tuple[Any, ...]
+
+class Row(NamedTuple):
+    """One number of a run."""
+
+    run: str
+    method: str
+    seed: int
+    round: int
+    who: str
+    split: str
+    metric: str
+    value: float
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ class RowMaker:
             yield self._row(round, f"client-{client}", "train", "dropped", 1.0)
 
     def _row(self, round: int, who: str, split: str, metric: str, value: float) -> Row:
-        return (self.run, self.method, self.seed, round, who, split, metric, value)
+        return Row(self.run, self.method, self.seed, round, who, split, metric, value)
 
 
 def accuracy(score: Score) -> float:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
+
+if TYPE_CHECKING:
+    import pandas as pd  # imported where a table is made: a run's first round need not wait for it
 
 METRICS = ("run", "method", "seed", "round", "who", "split", "metric", "value")
 LEDGER = ("round", "phase", "client", "direction", "part", "artefact", "kind", "bytes")
 TIMES = ("round", "what", "seconds")
+CLIENTS = ("client", "class", "rows")
 
 
 @dataclass
@@ -29,6 +32,8 @@ class Table:
     def frame(self) -> pd.DataFrame:
         """All rows in the order in which they came."""
         if self._new or self._done is None:
+            import pandas as pd
+
             fresh = pd.DataFrame(self._new, columns=list(self.columns))
             kept = [self._done, fresh] if self._done is not None and len(self._done) else [fresh]
             self._done, self._new = pd.concat(kept, ignore_index=True), []
@@ -40,6 +45,8 @@ class Table:
 
     @classmethod
     def read(cls, columns: tuple[str, ...], path: Path) -> Table:
+        import pandas as pd
+
         return cls(columns, pd.read_parquet(path))
 
 
@@ -56,6 +63,8 @@ class Summary:
     bytes_up: int
     bytes_down: int
     seconds: float
+    last_round: int = 0  # the last that was played
+    stopped: str = ""  # why it was the last, where that is not the number of rounds
 
 
 def test_accuracy(metrics: pd.DataFrame) -> pd.DataFrame:

@@ -12,11 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from unskew.commands.data import app as data_app
+from unskew.commands.report import report
 from unskew.errors import UserError
 
 INTERRUPTED = 130
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
+app.command()(report)
 
 
 @app.callback()

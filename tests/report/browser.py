@@ -23,9 +23,9 @@ class Browser:
         self._profile = tempfile.mkdtemp(prefix="unskew-browser-")
         to_read, self._out = os.pipe()
         self._in, to_write = os.pipe()
-        flags = " ".join(FLAGS)
+        flags = " ".join((*FLAGS, f"--user-data-dir={self._profile}", "--remote-debugging-pipe"))
         # The browser reads commands from descriptor 3 and answers on 4.
-        script = f'exec "{CHROMIUM}" {flags} --user-data-dir="{self._profile}" --remote-debugging-pipe 3<&{to_read} 4>&{to_write}'
+        script = f"exec {CHROMIUM} {flags} 3<&{to_read} 4>&{to_write}"
         self._process = subprocess.Popen(
             ["bash", "-c", script], pass_fds=(to_read, to_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -65,6 +65,7 @@ class Browser:
 
     def open(self, path: Path, width: int, height: int = 900, dark: bool = False, media: str = "screen") -> None:
         """Show a file and wait until it has loaded."""
+        self.ask("Emulation.setScrollbarsHidden", hidden=True)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.ask("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}

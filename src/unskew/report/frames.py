@@ -11,6 +11,7 @@ from unskew.report.settings import Entry, Setting
 from unskew.results.load import Loaded
 from unskew.results.tables import test_accuracy
 
+Frame = pd.DataFrame
 ENDED = "end of run "  # prefix of what the model scores after the exchanges at the end
 
 
@@ -59,38 +60,36 @@ def holdings(run: Loaded) -> pd.DataFrame:
 
 def traffic(setting: Setting) -> pd.DataFrame:
     """method, direction, kind, bytes: of a whole run, mean over seeds."""
-    rows = _stacked(
-        setting, lambda run: run.ledger.groupby(["direction", "kind"], as_index=False, sort=True)["bytes"].sum()
-    )
+    rows = _stacked(setting, lambda run: run.ledger.groupby(["direction", "kind"])["bytes"].sum().reset_index())
     rows["seeds"] = rows["method"].map({entry.label: len(entry.runs) for entry in setting.entries})
     rows["bytes"] = rows["bytes"] / rows["seeds"]
-    return rows.groupby(["method", "direction", "kind"], as_index=False, sort=False)["bytes"].sum()
+    return rows.groupby(["method", "direction", "kind"], sort=False)["bytes"].sum().reset_index()
 
 
 def losses(setting: Setting) -> pd.DataFrame:
     """method, part, round, value: loss terms, mean over clients and seeds."""
     rows = _stacked(setting, _terms)
-    return rows.groupby(["method", "part", "round"], as_index=False, sort=False)["value"].mean()
+    return rows.groupby(["method", "part", "round"], sort=False)["value"].mean().reset_index()
 
 
 def _terms(run: Loaded) -> pd.DataFrame:
     rows = run.metrics[run.metrics["metric"].str.startswith("loss/")]
     rows = rows.assign(part=rows["metric"].str.removeprefix("loss/"))
-    return rows.groupby(["part", "round"], as_index=False, sort=False)["value"].mean()
+    return rows.groupby(["part", "round"], sort=False)["value"].mean().reset_index()
 
 
 def dropped(setting: Setting) -> pd.DataFrame:
     """method, seed, round, value: clients left out because a number was not finite."""
     return _stacked(
         setting,
-        lambda run: run.metrics[run.metrics["metric"] == "dropped"].groupby("round", as_index=False)["value"].sum(),
+        lambda run: run.metrics[run.metrics["metric"] == "dropped"].groupby("round")["value"].sum().reset_index(),
     )
 
 
 def times(setting: Setting) -> pd.DataFrame:
     """method, what, seconds: median over rounds and seeds."""
     rows = _stacked(setting, lambda run: run.times[["what", "seconds"]])
-    return rows.groupby(["method", "what"], as_index=False, sort=False)["seconds"].median()
+    return rows.groupby(["method", "what"], sort=False)["seconds"].median().reset_index()
 
 
 def _class_table(run: Loaded, metric: str) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,24 +11,13 @@ from markupsafe import Markup
 from unskew.environment import __version__
 from unskew.errors import UserError, nearest
 from unskew.report import facts
-from unskew.report.sections import SECTIONS, Panel, Studio
+from unskew.report.panel import Studio
+from unskew.report.sections import SECTIONS
 from unskew.report.settings import Setting, settings_of
 from unskew.report.words import METRICS, Finding, costs, finding, scores_of
 from unskew.results.load import Loaded
 
 HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading and a panel per setting."""
-
-    title: str
-    panels: list[Panel]
-
-    @property
-    def anchor(self) -> str:
-        return self.title.lower().replace(" ", "-")
 
 
 def write(runs: list[Loaded], path: Path, title: str, metric: str = "mean_last10") -> Path:
@@ -43,7 +31,7 @@ def write(runs: list[Loaded], path: Path, title: str, metric: str = "mean_last10
         style=Markup((HERE / "style.css").read_text()),
         findings=[(setting.name, _finding(setting, metric), costs(setting)) for setting in settings],
         settings=[(setting.name, facts.facts(setting), facts.departures(setting)) for setting in settings],
-        sections=[Section(name, [draw(setting, studio) for setting in settings]) for name, draw in SECTIONS],
+        sections=[(section, [section.panel(setting, studio) for setting in settings]) for section in SECTIONS],
         shown=[(setting.name, facts.shown(setting)) for setting in settings],
         runs=sum(len(entry.runs) for setting in settings for entry in setting.entries),
         version=__version__,

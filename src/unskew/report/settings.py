@@ -1,8 +1,8 @@
 """Runs sorted for comparison: a setting is what must be equal, an entry is a method in it with its seeds.
 
-Runs on other data, partitions or models belong to other settings: their accuracies are never averaged or paired, but one
-page may show them side by side, since a grid over data sets is one question. Runs that claim to be equal and are not
-(one name and seed, other contents) are refused, because a paired difference between them would mean nothing.
+Runs on other data, partitions or models belong to other settings: their accuracies are never averaged or paired, but
+one page may show them side by side, since a grid over data sets is one question. Runs that claim to be equal and are
+not (one name and seed, other contents) are refused, because a paired difference between them would mean nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def settings_of(runs: Iterable[Loaded]) -> list[Setting]:
         raise UserError("expected at least one run, found none; name a run's folder")
     groups = [part for group in _grouped(unique, _common) for part in _by_work(group)]
     told = [_told(group[0]) for group in groups]
-    return [Setting(_name(plain, told), _entries(group)) for plain, group in zip(told, groups)]
+    names = [_name(plain, told) for plain in told]
+    seen = [f"{name}: {_data(group[0])}" if names.count(name) > 1 else name for name, group in zip(names, groups)]
+    return [Setting(name, _entries(group)) for name, group in zip(seen, groups)]
 
 
 def leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
@@ -83,8 +85,13 @@ def _told(run: Loaded) -> dict[str, Any]:
 def _common(run: Loaded) -> Any:
     """What must be equal; also what data from Python look like, whose name says nothing."""
     plain = run.config.counting()
-    lines = [line for line in run.about["header"] if line.startswith("data ")]
-    return [{key: plain[key] for key in KEYS}, run.about["classes"], run.about["shape"], lines]
+    return [{key: plain[key] for key in KEYS}, run.about["classes"], run.about["shape"], _data(run)]
+
+
+def _data(run: Loaded) -> str:
+    """What the header says about the data."""
+    lines = [line.removeprefix("data").strip() for line in run.about["header"] if line.startswith("data ")]
+    return f"{' '.join(lines)} ({len(run.about['classes'])} classes of shape {run.about['shape']})"
 
 
 def _by_work(runs: list[Loaded]) -> list[list[Loaded]]:

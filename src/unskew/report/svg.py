@@ -29,7 +29,7 @@ def inline(figure: Figure, label: str, key: str) -> Markup:
     body = _names(body, key)
     body = _GEOMETRY.sub(lambda found: _NUMBER.sub(r"\1", found.group()), body)
     body = _COLOUR.sub(lambda found: f"var(--{VARIABLES[found.group()]})", body)
-    body = re.sub(r"font: (?:(bold|[5-9]00) )?([\d.]+)px [^;\"]*", _font, body)
+    body = re.sub(r" font-family: [^;\"]*;| transform=\"rotate\(-0 [^\"]*\"", "", body)
     body = re.sub(r">\s+<", "><", body)
     width, height = (round(72 * inches) for inches in figure.get_size_inches())
     return Markup(
@@ -43,9 +43,3 @@ def _names(body: str, key: str) -> str:
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', body))
     body = re.sub(r' id="([^"]*)"', lambda m: f' id="{key}-{m.group(1)}"' if m.group(1) in used else "", body)
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{key}-", body)
-
-
-def _font(found: re.Match[str]) -> str:
-    """Weight and size; the family is the page's."""
-    weight = "font-weight: 600; " if found.group(1) else ""
-    return f"{weight}font-size: {found.group(2)}px"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
+from unskew.report.frames import times
 from unskew.report.settings import Entry, Setting
 from unskew.report.units import listed, points
 from unskew.results.statistics import CONFIDENCE, Difference, Scores, difference, mean_and_std, verdict
@@ -43,11 +44,11 @@ def finding(scores: dict[str, dict[int, float]], metric: str) -> Finding:
     if all(gap.pairs < 2 for gap in gaps.values()):
         return _one_seed(lead, reached, rivals[0], mean - fmean(scores[rivals[0]].values()))
     if found.clear:
-        next_one = min(rivals, key=lambda name: gaps[name].low)
+        least = min(rivals, key=lambda name: gaps[name].low)
+        also = "" if least == rivals[0] else f"; over {least} it is at least {points(gaps[least].low)}"
         return Finding(
             f"{lead} is clearly ahead, by {gaps[rivals[0]].mean:.1f} points.",
-            f"{reached}; {_lead(rivals[0], gaps[rivals[0]])}. Every other method is behind it beyond what the seeds "
-            f"explain{_closest(next_one, rivals[0], gaps)}{_shared(len(rivals))}.",
+            f"{reached}; {_lead(rivals[0], gaps[rivals[0]])}{also}{_shared(len(rivals))}.",
         )
     behind = [name for name in rivals if name not in found.level]
     clearly = f" It is clearly ahead of {listed(behind)} only." if behind else ""
@@ -76,17 +77,16 @@ def _one_seed(lead: str, reached: str, rival: str, gap: float) -> Finding:
     )
 
 
+def _interval(gap: Difference) -> str:
+    if gap.low < -100 and gap.high > 100:
+        return "with an interval wider than the scale"
+    return f"interval {points(gap.low)} to {points(gap.high)}"
+
+
 def _lead(rival: str, gap: Difference) -> str:
     if gap.pairs < 2:
         return f"it has fewer than two seeds in common with {rival}, so that its lead has no interval"
-    return (
-        f"its paired lead over {rival} is {points(gap.mean)} points, interval {points(gap.low)} to {points(gap.high)} "
-        f"over {gap.pairs} seeds"
-    )
-
-
-def _closest(name: str, named: str, gaps: dict[str, Difference]) -> str:
-    return "" if name == named else f"; the narrowest is {name}, from {points(gaps[name].low)}"
+    return f"its paired lead over {rival} is {points(gap.mean)} points, {_interval(gap)} over {gap.pairs} seeds"
 
 
 def _shared(rivals: int) -> str:
@@ -96,10 +96,11 @@ def _shared(rivals: int) -> str:
 def costs(setting: Setting) -> str:
     """Bytes and seconds as multiples of the reference's, where they differ enough to matter."""
     reference, said = setting.reference, []
+    seconds = times(setting).groupby("method")["seconds"].sum()  # medians: a run's first round pays for what is new
     for entry in setting.entries[1:]:
         parts = []
         if _same_machine(setting):
-            parts.append(_multiple(_mean(entry, "seconds"), _mean(reference, "seconds"), "the time"))
+            parts.append(_multiple(seconds[entry.label], seconds[reference.label], "the time of a round"))
         total, base = (_mean(e, "bytes_up") + _mean(e, "bytes_down") for e in (entry, reference))
         parts.append(_multiple(total, base, "the bytes"))
         if any(parts):

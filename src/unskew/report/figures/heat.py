@@ -1,6 +1,6 @@
 """Tables as colour: who holds what, accuracy and predictions by class.
 
-A cell is one hue whose opacity is the value, so that it reads on light and dark paper; the image has one pixel per cell.
+A cell is one hue whose opacity is the value, so that it reads on light and dark paper; the image has a pixel per cell.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def is_sorted(clients: int) -> bool:
 def class_rounds(table: pd.DataFrame, classes: Sequence[str], title: str, top: float, width: float = NARROW) -> Figure:
     """Classes × rounds. table: rounds × classes in percent; top: the value of full colour."""
     first, last = int(table.index.min()), int(table.index.max())
+    table = table.reindex(range(first, last + 1)).ffill()  # between evaluations the last score is what is known
     axes = _map(table.to_numpy(float).T, classes, width, top, (first - 0.5, last + 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     heading(axes, short(title, 48))
@@ -72,7 +73,7 @@ def class_methods(table: pd.DataFrame, classes: Sequence[str], width: float = NA
         axes.set_xticks(range(len(classes)), [short(name, letters) for name in classes])
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
-                axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=INK, fontsize=10)
+                axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=INK, fontsize=11)
     heading(axes, "accuracy of the final model by class, %")
     below(axes, "class")
     return whole(axes)

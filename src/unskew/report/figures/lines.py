@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,11 +19,12 @@ def accuracy_curves(frame: pd.DataFrame, marks: Marks, width: float = NARROW) ->
     frame: method, seed, round, value.
     """
     axes = _axes(frame, width, 250 if width == NARROW else 380)
+    shade = 0.14 if len(marks) <= 5 else 0.08  # many bands would hide the lines
     for method, rows in frame.groupby("method", sort=False):
         band = rows.groupby("round")["value"].agg(["mean", "min", "max"])
         colour, dashes = marks[str(method)]
         if rows["seed"].nunique() > 1:
-            axes.fill_between(band.index, band["min"], band["max"], color=colour, alpha=0.14, linewidth=0)
+            axes.fill_between(band.index, band["min"], band["max"], color=colour, alpha=shade, linewidth=0)
         axes.plot(band.index, band["mean"], color=colour, linestyle=dashes, gid=f"line {method}")
     axes.set_ylim(bottom=max(axes.get_ylim()[0], 0))
     _label_ends(axes, marks)
@@ -58,7 +61,7 @@ def dropped_curves(frame: pd.DataFrame, marks: Marks, width: float = NARROW) -> 
 
 def _axes(frame: pd.DataFrame, width: float, height: float) -> Axes:
     labels = [short(str(name)) for name in frame["method"].unique()]
-    axes = sheet(width, height, left=38, right=room(labels))
+    axes = sheet(width, height, left=42, right=room(labels))
     axes.grid(axis="y")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
@@ -76,8 +79,6 @@ def _label_ends(axes: Axes, marks: Marks) -> None:
     ends = [(str(line.get_gid())[5:], float(line.get_ydata()[-1])) for line in axes.lines]  # type: ignore[index,arg-type]
     gap = min(TEXT * 1.2, pixels / max(len(ends) - 1, 1)) * (high - low) / pixels
     places = apart([y for _, y in ends], gap, low, high)
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset pixels", "va": "center"}
     for (name, _), y in zip(ends, places):
-        axes.annotate(
-            short(name), (1, y), (7, 0), xycoords=("axes fraction", "data"), textcoords="offset pixels",
-            va="center", color=marks[name][0], weight="bold",
-        )  # fmt: skip
+        axes.annotate(short(name), (1, y), (7, 0), color=marks[name][0], weight="bold", **place)

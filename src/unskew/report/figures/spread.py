@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,15 +43,14 @@ def forest(frame: pd.DataFrame, reference: str, marks: Marks, width: float = NAR
     air = max(0.06 * (high - low), 0.5)
     axes.set_xlim(low - air, high + air)
     axes.axvline(0, color=INK, linewidth=1)
-    for i, row in enumerate(frame.itertuples()):
-        colour = marks[str(row.method)][0]
-        if math.isfinite(float(row.low)):  # type: ignore[arg-type]
-            axes.plot([row.low, row.high], [i, i], color=colour, linewidth=2.5, gid=f"interval {row.method}")
-        axes.plot([row.mean], [i], "o", color=colour, markersize=7, markeredgecolor=PAPER, gid=f"mean {row.method}")
-        axes.annotate(
-            points(float(row.mean)), (1, i), (6, 0), xycoords=("axes fraction", "data"),  # type: ignore[arg-type]
-            textcoords="offset pixels", va="center", color=INK,
-        )  # fmt: skip
+    values = frame[["mean", "low", "high"]].to_numpy(float).tolist()
+    for i, (name, (mean, start, end)) in enumerate(zip(methods, values)):
+        colour = marks[name][0]
+        if math.isfinite(start):
+            axes.plot([start, end], [i, i], color=colour, linewidth=2.5, gid=f"interval {name}")
+        axes.plot([mean], [i], "o", color=colour, markersize=7, markeredgecolor=PAPER, gid=f"mean {name}")
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset pixels"}
+        axes.annotate(points(mean), (1, i), (6, 0), va="center", color=INK, **place)
     heading(axes, f"points against {short(reference, 30)}, same seeds paired")
     below(axes, f"worse ←   → better than {short(reference)}")
     return whole(axes)

@@ -26,8 +26,9 @@ class Fact:
 
 def facts(setting: Setting) -> list[Fact]:
     """Data to device, rounds and seeds, versions, and the settings that are not the same for all methods."""
-    said = [Fact(key, tuple(_lines(setting, key))) for key in SHOWN]
-    seeds = f"{setting.first.config.rounds} rounds; seeds {', '.join(map(str, setting.seeds))}"
+    said = [Fact(key, lines) for key in SHOWN if (lines := tuple(_lines(setting, key)))]
+    rounds = setting.first.config.rounds
+    seeds = f"{rounds} round{'s' if rounds != 1 else ''}; seed{'s' if len(setting.seeds) != 1 else ''} {', '.join(map(str, setting.seeds))}"
     uneven = [f"{e.label}: {', '.join(str(r.config.seed) for r in e.runs)}" for e in setting.entries]
     if any(sorted(r.config.seed for r in e.runs) != setting.seeds for e in setting.entries):
         seeds += f" ({'; '.join(uneven)})"
@@ -47,7 +48,7 @@ def departures(setting: Setting) -> list[str]:
     runs = [run for entry in setting.entries for run in entry.runs]
     lines = [line for run in runs for line in run.about["header"] if line.startswith(DEPARTURES)]
     return list(
-        dict.fromkeys(_text(line) if line.startswith("differs") else f"BatchNorm {_text(line)}" for line in lines)
+        dict.fromkeys(_text(line) if line.startswith("differs") else f"BatchNorm: {_text(line)}" for line in lines)
     )
 
 

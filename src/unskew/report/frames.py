@@ -67,13 +67,13 @@ def traffic(setting: Setting) -> pd.DataFrame:
 
 
 def losses(setting: Setting) -> pd.DataFrame:
-    """method, part, round, value: loss terms, mean over clients and seeds."""
+    """method, part, round, value: loss terms, mean over clients and seeds; what is not finite is left out."""
     rows = _stacked(setting, _terms)
     return rows.groupby(["method", "part", "round"], sort=False)["value"].mean().reset_index()
 
 
 def _terms(run: Loaded) -> pd.DataFrame:
-    rows = run.metrics[run.metrics["metric"].str.startswith("loss/")]
+    rows = run.metrics[run.metrics["metric"].str.startswith("loss/") & np.isfinite(run.metrics["value"])]
     rows = rows.assign(part=rows["metric"].str.removeprefix("loss/"))
     return rows.groupby(["part", "round"], sort=False)["value"].mean().reset_index()
 

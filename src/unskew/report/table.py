@@ -53,7 +53,7 @@ def results(setting: Setting) -> Results:
         "down": [Cell(in_bytes(fmean(_values(entry, "bytes_down")))) for entry in setting.entries],
         "time": [Cell(in_seconds(fmean(_values(entry, "seconds")))) for entry in setting.entries],
     }
-    if setting.reference.label != REFERENCE:
+    if setting.reference.label != REFERENCE or len(setting.entries) == 1:
         del cells["speed-up"]  # it is defined against FedAvg
     rows = [Row(e.label, len(e.runs), tuple(c[i] for c in cells.values())) for i, e in enumerate(setting.entries)]
     return Results(tuple(cells), tuple(rows), any(cell.flag for row in rows for cell in row.cells))

@@ -27,17 +27,22 @@ def holdings_map(table: pd.DataFrame, classes: Sequence[str], width: float = NAR
 
     table: clients × classes, rows held.
     """
-    counts = table.to_numpy(float)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    shares = shares_of(table)
     if is_sorted(len(shares)):
         shares = shares[np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))]
-    axes = _map(shares.T, classes, width, 1.0, (0, len(shares)))
+    axes = _map(shares.T, classes, width, max(float(shares.max()), 1e-9), (0, len(shares)))
     heading(axes, "share of a client's rows by class")
     below(axes, "clients, sorted by main class" if is_sorted(len(shares)) else "client")
     if not is_sorted(len(shares)):  # the number of a client under the middle of its column
         ticks = [k for k in range(len(shares)) if k % (5 if len(shares) > 10 else 1) == 0]
         axes.set_xticks([k + 0.5 for k in ticks], [str(table.index[k]) for k in ticks])
     return whole(axes)
+
+
+def shares_of(table: pd.DataFrame) -> NDArray[np.float64]:
+    """Clients × classes, each client's rows as shares; zeros where it has none."""
+    counts = table.to_numpy(float)
+    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
 def is_sorted(clients: int) -> bool:

@@ -19,13 +19,13 @@ def accuracy_curves(frame: pd.DataFrame, marks: Marks, width: float = NARROW) ->
     frame: method, seed, round, value.
     """
     axes = _axes(frame, width, 250 if width == NARROW else 380)
-    shade = 0.14 if len(marks) <= 5 else 0.08  # many bands would hide the lines
+    shade, thick = (0.14, 1.8) if len(marks) <= 5 else (0.08, 1.2)  # many bands and strokes would hide one another
     for method, rows in frame.groupby("method", sort=False):
         band = rows.groupby("round")["value"].agg(["mean", "min", "max"])
         colour, dashes = marks[str(method)]
         if rows["seed"].nunique() > 1:
             axes.fill_between(band.index, band["min"], band["max"], color=colour, alpha=shade, linewidth=0)
-        axes.plot(band.index, band["mean"], color=colour, linestyle=dashes, gid=f"line {method}")
+        axes.plot(band.index, band["mean"], color=colour, linestyle=dashes, linewidth=thick, gid=f"line {method}")
     axes.set_ylim(bottom=max(axes.get_ylim()[0], 0))
     _label_ends(axes, marks)
     heading(axes, "test accuracy, %")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from unskew.report.figures.sheet import (
     INK,
@@ -87,7 +87,7 @@ def sizes_histogram(sizes: pd.Series, width: float = NARROW) -> Figure:
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True) if few > 1 else FixedLocator([float(sizes.min())]))
     heading(axes, "clients")
     below(axes, "rows of a client")
     return whole(axes)

@@ -22,7 +22,8 @@ def holdings(setting: Setting, studio: Studio) -> Panel:
         studio.draw(
             partial(heat.holdings_map, counts, setting.classes),
             f"Share of each class at each of {len(counts)} clients",
-            f"A column with one strong cell is a client that knows one class. Seed {seed}.{merged}",
+            f"A column with one strong cell is a client that knows one class. Full colour is "
+            f"{100 * heat.shares_of(counts).max():.0f} %, seed {seed}.{merged}",
         ),
         studio.draw(
             partial(spread.sizes_histogram, counts.sum(axis=1)),

@@ -15,6 +15,8 @@ from unskew.report.units import in_bytes, listed
 def traffic(setting: Setting, studio: Studio) -> Panel:
     """Bytes from the ledger."""
     frame, clients = frames.traffic(setting), len(frames.holdings(setting.first))
+    if frame.empty:
+        return Panel(setting.name, notes=["Nothing was sent."])
     up = frame[frame["direction"] == "up"].groupby("method")["bytes"].sum()
     drawing = studio.draw(
         partial(bars.traffic_bars, frame),
@@ -33,11 +35,11 @@ def losses(setting: Setting, studio: Studio) -> Panel:
     panel = Panel(setting.name)
     for part in map(str, frame["part"].unique()):
         methods = list(frame.loc[frame["part"] == part, "method"].unique())
-        whose = "Of all methods" if len(methods) == len(colours) else f"Only with {listed(methods)}"
+        whose = "All methods" if len(methods) == len(colours) else f"Only with {listed(methods)}"
         drawing = studio.draw(
             partial(lines.loss_curves, frame, part, colours),
             f"Loss term {part} by round",
-            f"{whose}. The last round's clients end at {_ends(frame, part)}.",
+            f"{whose}: {_ends(frame, part)} in the last round.",
         )
         panel.drawings.append(drawing)
     if gone.empty:

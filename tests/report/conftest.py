@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ import pytest
 import unskew as us
 from unskew import cli
 
-CLASSES = ("<script>alert(1)</script>", "tea & milk", "$x_$", "night")
+CLASSES = ("<script>alert(1)</script>", "tea & milk", "$x_$", "夜")
 
 
 @pytest.fixture
@@ -64,4 +65,6 @@ def page(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from unskew.results.load import load
 
     runs = [load(run) for run in run_folders(folder)]
-    return write(runs, tmp_path_factory.mktemp("page") / "report.html", "Tea & <milk>")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return write(runs, tmp_path_factory.mktemp("page") / "report.html", "Tea & <milk>")

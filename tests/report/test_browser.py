@@ -56,9 +56,10 @@ def test_dark_and_light_differ_and_contrast(browser: Browser, page: Path) -> Non
     assert seen[True][1] > 140
 
 
-def test_print_is_light_even_from_a_dark_screen(browser: Browser, page: Path) -> None:
+def test_print_is_light_even_from_a_dark_screen_and_fits_the_paper(browser: Browser, page: Path) -> None:
     browser.open(page, 720, dark=True, media="print")
     assert _brightness(browser.value(PAPER_AND_INK)[0]) == 255
+    assert browser.value("document.documentElement.scrollWidth") == 720
 
 
 def _brightness(colour: str) -> float:

@@ -81,7 +81,7 @@ def test_settings_that_are_not_the_same_for_all_methods_are_told():
 
 def test_uneven_seeds_are_told():
     told = {fact.name: fact.lines for fact in facts(one(made("fedavg", 0, [1.0]), made("moon", 1, [1.0])))}
-    assert told["rounds"] == ("1 round; seeds 0, 1 (fedavg: 0; moon: 1)",)
+    assert told["rounds"] == ("1; seeds 0, 1 (fedavg: 0; moon: 1)",)
 
 
 def test_changes_name_dotted_keys_in_yaml():

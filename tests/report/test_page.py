@@ -85,6 +85,7 @@ def test_every_figure_says_what_it_is(text):
 
 
 def test_colours_are_the_pages_and_text_is_text(text):
+    assert text.count("<style") == 1  # one inside a figure would hold for the whole page
     body = text.split("</style>", 1)[1]
     assert "#0a0" not in body
     assert "var(--s0)" in body

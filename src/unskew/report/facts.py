@@ -27,8 +27,7 @@ class Fact:
 def facts(setting: Setting) -> list[Fact]:
     """Data to device, rounds and seeds, versions, and the settings that are not the same for all methods."""
     said = [Fact(key, lines) for key in SHOWN if (lines := tuple(_lines(setting, key)))]
-    rounds = setting.first.config.rounds
-    seeds = f"{rounds} round{'s' if rounds != 1 else ''}; seed{'s' if len(setting.seeds) != 1 else ''} {', '.join(map(str, setting.seeds))}"
+    seeds = f"{setting.first.config.rounds}; seeds {', '.join(map(str, setting.seeds))}"
     uneven = [f"{e.label}: {', '.join(str(r.config.seed) for r in e.runs)}" for e in setting.entries]
     if any(sorted(r.config.seed for r in e.runs) != setting.seeds for e in setting.entries):
         seeds += f" ({'; '.join(uneven)})"

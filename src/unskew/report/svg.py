@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from html import escape
 from io import StringIO
 
@@ -20,7 +21,9 @@ _COLOUR = re.compile("|".join(VARIABLES))
 def inline(figure: Figure, label: str, key: str) -> Markup:
     """The figure as an `<svg role="img">` of its natural size. key: keeps ids of several figures apart."""
     buffer = StringIO()
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        # matplotlib only measures with its own font, which need not have every sign; the browser draws.
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         figure.savefig(buffer, format="svg")
     text = buffer.getvalue()
     body = text[text.index("<defs>") if "<defs>" in text else text.index("<g") : text.rindex("</svg>")]

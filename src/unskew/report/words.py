@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from unskew.report.frames import times
-from unskew.report.settings import Entry, Setting
+from unskew.report.settings import REFERENCE, Entry, Setting
 from unskew.report.units import listed, points
 from unskew.results.statistics import CONFIDENCE, Difference, Scores, difference, mean_and_std, verdict
 
@@ -52,11 +52,12 @@ def finding(scores: dict[str, dict[int, float]], metric: str) -> Finding:
         )
     behind = [name for name in rivals if name not in found.level]
     clearly = f" It is clearly ahead of {listed(behind)} only." if behind else ""
+    simple = f"; until then nothing here speaks against {REFERENCE}, the simplest" if REFERENCE in found.level else ""
     level = sorted(found.level, key=lambda name: -fmean(scores[name].values()))
     return Finding(
         f"No clear winner: {lead} has the highest mean, but {listed(level)} may be as good.",
         f"{reached}; {_lead(level[0], gaps[level[0]])}{_shared(len(rivals))}.{clearly} "
-        "More seeds would narrow the intervals.",
+        f"More seeds would narrow the intervals{simple}.",
     )
 
 

@@ -76,6 +76,15 @@ def test_a_small_difference_in_cost_is_not_worth_a_word():
     assert costs(settings_of(runs)[0]) == "All methods cost about the same."
 
 
+def test_times_that_shake_between_seeds_of_one_method_are_not_compared():
+    """FedAvg took 1 s a round with one seed and 3 s with the other: no ratio to it means anything."""
+    runs = [made("fedavg", 0, [1, 2]), made("fedavg", 1, [1, 2], seconds=3.0)]
+    runs += [made("moon", 0, [1, 2], seconds=8.0, up=2000), made("moon", 1, [1, 2], seconds=8.0, up=2000)]
+    found = costs(settings_of(runs)[0])
+    assert found.startswith("Against fedavg, moon costs 2.0× the bytes. Times are not compared")
+    assert "up to 3.0× as long" in found
+
+
 def test_times_of_two_machines_are_not_compared():
     other = {"device": "another box", "engine": "loop", "workers": 1}
     runs = [made("fedavg", 0, [1, 2]), made("moon", 0, [1, 2], seconds=9.0, environment=other)]

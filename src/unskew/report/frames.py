@@ -92,6 +92,18 @@ def times(setting: Setting) -> pd.DataFrame:
     return rows.groupby(["method", "what"], sort=False)["seconds"].median().reset_index()
 
 
+def round_times(setting: Setting) -> pd.DataFrame:
+    """method, seed, seconds: median of a round, training and evaluation together."""
+    rows = _stacked(setting, lambda run: run.times.groupby("round")["seconds"].sum().reset_index())
+    return rows.groupby(["method", "seed"], sort=False)["seconds"].median().reset_index()
+
+
+def unsteadiness(setting: Setting) -> float:
+    """How many times longer a round takes with one seed than with another of the same method; 1 with one seed."""
+    by_method = round_times(setting).groupby("method")["seconds"]
+    return float((by_method.max() / by_method.min()).max())
+
+
 def _class_table(run: Loaded, metric: str) -> pd.DataFrame:
     """Rounds from 1 × classes of a metric per class."""
     metrics, prefix = run.metrics, f"{metric}/"

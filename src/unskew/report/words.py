@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from unskew.report.frames import times
+from unskew.report.frames import round_times, unsteadiness
 from unskew.report.settings import REFERENCE, Entry, Setting
 from unskew.report.units import listed, points
 from unskew.results.statistics import CONFIDENCE, Difference, Scores, difference, mean_and_std, verdict
@@ -16,6 +16,7 @@ METRICS = {
     "final": "last round",
 }
 NOTABLE = 1.2  # a cost below this multiple is not worth a word
+STEADY = 1.5  # seeds of one method whose times differ by more say more about the machine than about the method
 
 
 @dataclass(frozen=True)
@@ -96,22 +97,35 @@ def _shared(rivals: int) -> str:
 
 def costs(setting: Setting) -> str:
     """Bytes and seconds as multiples of the reference's, where they differ enough to matter."""
-    reference, said = setting.reference, []
-    seconds = times(setting).groupby("method")["seconds"].sum()  # medians: a run's first round pays for what is new
-    for entry in setting.entries[1:]:
-        parts = []
-        if _same_machine(setting):
-            parts.append(_multiple(seconds[entry.label], seconds[reference.label], "the time of a round"))
-        total, base = (_mean(e, "bytes_up") + _mean(e, "bytes_down") for e in (entry, reference))
-        parts.append(_multiple(total, base, "the bytes"))
-        if any(parts):
-            said.append(f"{entry.label} costs {listed([part for part in parts if part])}")
-    note = "" if _same_machine(setting) else " Times come from different machines or engines and are not compared."
     if len(setting.entries) == 1:
         return ""
-    if not said:
-        return f"All methods cost about the same.{note}"
-    return f"Against {reference.label}, {'; '.join(said)}.{note}"
+    reference, said, doubt = setting.reference, [], time_doubt(setting)
+    seconds = round_times(setting).groupby("method")["seconds"].median()
+    for entry in setting.entries[1:]:
+        total, base = (_mean(e, "bytes_up") + _mean(e, "bytes_down") for e in (entry, reference))
+        parts = [_multiple(total, base, "the bytes")]
+        if not doubt:
+            parts.insert(0, _multiple(seconds[entry.label], seconds[reference.label], "the time of a round"))
+        if any(parts):
+            said.append(f"{entry.label} costs {listed([part for part in parts if part])}")
+    same = "All methods send about the same." if doubt else "All methods cost about the same."
+    told = f"Against {reference.label}, {'; '.join(said)}." if said else same
+    return f"{told} {doubt}".strip()
+
+
+def time_doubt(setting: Setting) -> str:
+    """Why times cannot be compared, or nothing."""
+    runs = [run for entry in setting.entries for run in entry.runs]
+    places = {tuple(run.environment.get(key) for key in ("device", "engine", "workers")) for run in runs}
+    if len(places) > 1:
+        return "Times come from different machines or engines and are not compared."
+    ratio = unsteadiness(setting)
+    if ratio > STEADY:
+        return (
+            f"Times are not compared: with one method alone, a round took up to {ratio:.1f}× as long with one seed as "
+            "with another, as on a busy machine."
+        )
+    return ""
 
 
 def _multiple(value: float, base: float, what: str) -> str:
@@ -123,8 +137,3 @@ def _multiple(value: float, base: float, what: str) -> str:
 
 def _mean(entry: Entry, cost: str) -> float:
     return fmean(float(getattr(run.summary, cost)) for run in entry.runs)
-
-
-def _same_machine(setting: Setting) -> bool:
-    runs = [run for entry in setting.entries for run in entry.runs]
-    return len({tuple(run.environment.get(key) for key in ("device", "engine", "workers")) for run in runs}) == 1

@@ -10,6 +10,7 @@ from unskew.report.figures.sheet import marks
 from unskew.report.panel import Panel, Studio, legend
 from unskew.report.settings import Setting
 from unskew.report.units import in_bytes, listed
+from unskew.report.words import time_doubt
 
 
 def traffic(setting: Setting, studio: Studio) -> Panel:
@@ -70,7 +71,8 @@ def times(setting: Setting, studio: Studio) -> Panel:
         "Median over rounds and seeds, so that the first round's set-up does not count.",
         wide=True,
     )
-    return Panel(setting.name, [drawing], [_padding(setting)], legend=legend(bars.colours_of_times(frame)))
+    notes = [note for note in (time_doubt(setting), _padding(setting)) if note]
+    return Panel(setting.name, [drawing], notes, legend=legend(bars.colours_of_times(frame)))
 
 
 def _padding(setting: Setting) -> str:

@@ -13,7 +13,7 @@ from unskew.report.panel import Panel, Studio
 from unskew.report.settings import Setting
 from unskew.report.table import results
 from unskew.report.units import listed
-from unskew.report.words import METRICS, scores_of
+from unskew.report.words import METRICS, scores_of, time_doubt
 from unskew.results.statistics import difference
 
 
@@ -47,6 +47,8 @@ def table(setting: Setting, studio: Studio) -> Panel:
         )
     if found.flagged:
         notes.append("† never reached it with some seed, which counts as 1.00× there, as in FedLMD.")
+    if time_doubt(setting):
+        notes.append("The times of these methods cannot be compared; see Time.")
     return Panel(setting.name, notes=notes, table=found)
 
 

@@ -18,7 +18,6 @@ from unskew.errors import UserError
 INTERRUPTED = 130
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
-app.command()(report)
 
 
 @app.callback()
@@ -52,6 +51,9 @@ def run(
         typer.echo(json.dumps({key: summary[key] for key in keys}))
     else:
         typer.echo(in_words(summary))
+
+
+app.command()(report)
 
 
 def in_words(summary: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from unskew.commands.export import export
 from unskew.commands.methods import methods
 from unskew.commands.models import models
 from unskew.commands.partition import partition
+from unskew.commands.report import report
 from unskew.errors import UserError
 
 INTERRUPTED = 130
@@ -77,6 +78,7 @@ def run(
         typer.echo(in_words(summary))
 
 
+app.command()(report)
 app.command()(partition)
 app.command()(methods)
 app.command()(models)

@@ -1,0 +1,1 @@
+"""Figures of the report: frames in, a matplotlib Figure out. One unit of a figure is one pixel of the page."""

@@ -1,0 +1,86 @@
+"""What it took: bytes, loss terms, clients left out, time."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from unskew.report import frames
+from unskew.report.figures import bars, lines
+from unskew.report.figures.sheet import marks
+from unskew.report.panel import Panel, Studio, legend
+from unskew.report.settings import Setting
+from unskew.report.units import in_bytes, listed
+from unskew.report.words import time_doubt
+
+
+def traffic(setting: Setting, studio: Studio) -> Panel:
+    """Bytes from the ledger."""
+    frame, clients = frames.traffic(setting), len(frames.holdings(setting.first))
+    if frame.empty:
+        return Panel(setting.name, notes=["Nothing was sent."])
+    up = frame[frame["direction"] == "up"].groupby("method")["bytes"].sum()
+    drawing = studio.draw(
+        partial(bars.traffic_bars, frame),
+        "Bytes sent up and down by method, stacked by kind",
+        f"Whole run, mean over seeds. Most goes up with {up.idxmax()}: {in_bytes(up.max() / clients)} for each of the "
+        f"{clients} clients on average.",
+        wide=True,
+    )
+    return Panel(setting.name, [drawing], legend=legend(bars.colours_of_kinds(frame)))
+
+
+def losses(setting: Setting, studio: Studio) -> Panel:
+    """A figure per part that has a loss, and clients left out."""
+    frame, gone = frames.losses(setting), frames.dropped(setting)
+    colours = marks([entry.label for entry in setting.entries])
+    panel = Panel(setting.name)
+    for part in map(str, frame["part"].unique()):
+        methods = list(frame.loc[frame["part"] == part, "method"].unique())
+        whose = "All methods" if len(methods) == len(colours) else f"Only with {listed(methods)}"
+        drawing = studio.draw(
+            partial(lines.loss_curves, frame, part, colours),
+            f"Loss term {part} by round",
+            f"{whose}: {_ends(frame, part)} in the last round.",
+        )
+        panel.drawings.append(drawing)
+    if gone.empty:
+        panel.notes.append("No client was left out: every number that a client sent was finite.")
+        return panel
+    drawing = studio.draw(
+        partial(lines.dropped_curves, gone, colours),
+        "Clients left out so far by round",
+        "Clients whose message held a number that was not finite; a rising line is a method that diverges.",
+    )
+    panel.drawings.append(drawing)
+    return panel
+
+
+def _ends(frame: frames.Frame, part: str) -> str:
+    """The range of the last values of a part."""
+    last = frame[frame["part"] == part].groupby("method")["value"].last()
+    low, high = f"{last.min():.3g}", f"{last.max():.3g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def times(setting: Setting, studio: Studio) -> Panel:
+    """Seconds of a round and the share of padding."""
+    frame = frames.times(setting)
+    drawing = studio.draw(
+        partial(bars.time_bars, frame),
+        "Median time of a round by method, training and evaluation",
+        "Median over rounds and seeds, so that the first round's set-up does not count.",
+        wide=True,
+    )
+    notes = [note for note in (time_doubt(setting), _padding(setting)) if note]
+    return Panel(setting.name, [drawing], notes, legend=legend(bars.colours_of_times(frame)))
+
+
+def _padding(setting: Setting) -> str:
+    shares = {e.label: [run.environment.get("padding_share") for run in e.runs] for e in setting.entries}
+    known = {label: [100 * float(s) for s in some if s is not None] for label, some in shares.items()}
+    told = {label: sum(some) / len(some) for label, some in known.items() if some}
+    if not told:
+        return "The share of padding was not kept."
+    if max(told.values()) < 0.05:
+        return "No work was padding."
+    return f"Share of the work that was padding: {', '.join(f'{name} {share:.1f} %' for name, share in told.items())}."

@@ -1,0 +1,178 @@
+"""Runs sorted for comparison: a setting is what must be equal, an entry is a method in it with its seeds.
+
+Runs on other data, partitions or models belong to other settings: their accuracies are never averaged or paired, but
+one page may show them side by side, since a grid over data sets is one question. Runs that claim to be equal and are
+not (one name and seed, other contents) are refused, because a paired difference between them would mean nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from unskew.errors import UserError
+from unskew.results.folder import manifest_of
+from unskew.results.load import Loaded
+
+KEYS = ("data", "partition", "model", "rounds", "participation", "weights", "absence", "preset")
+REFERENCE = "fedavg"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method as it was run in a setting: one run per seed."""
+
+    label: str
+    runs: tuple[Loaded, ...]
+
+    @property
+    def first(self) -> Loaded:
+        return self.runs[0]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Entries that may be compared; the reference comes first."""
+
+    name: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def first(self) -> Loaded:
+        return self.entries[0].first
+
+    @property
+    def reference(self) -> Entry:
+        """FedAvg where it is there, else whatever came first."""
+        return self.entries[0]
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({run.config.seed for entry in self.entries for run in entry.runs})
+
+    @property
+    def classes(self) -> list[str]:
+        return [str(name) for name in self.first.about["classes"]]
+
+
+def settings_of(runs: Iterable[Loaded]) -> list[Setting]:
+    """Sort runs into settings, in the order in which these first appear."""
+    unique = list({run.folder.resolve(): run for run in runs}.values())
+    if not unique:
+        raise UserError("expected at least one run, found none; name a run's folder")
+    groups = [part for group in _grouped(unique, _common) for part in _by_work(group)]
+    told = [_told(group[0]) for group in groups]
+    names = [_name(plain, told) for plain in told]
+    seen = [f"{name}: {_data(group[0])}" if names.count(name) > 1 else name for name, group in zip(names, groups)]
+    return [Setting(name, _entries(group)) for name, group in zip(seen, groups)]
+
+
+def leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted keys."""
+    if not isinstance(tree, dict):
+        return {prefix: tree}
+    return {k: v for key, value in tree.items() for k, v in leaves(value, f"{prefix}.{key}".lstrip(".")).items()}
+
+
+def _told(run: Loaded) -> dict[str, Any]:
+    """The settings that tell one setting from another, with the work in case that splits them."""
+    plain = run.config.counting()
+    return leaves({key: plain[key] for key in (*KEYS, "local")})
+
+
+def _common(run: Loaded) -> Any:
+    """What must be equal; also what data from Python look like, whose name says nothing."""
+    plain = run.config.counting()
+    return [{key: plain[key] for key in KEYS}, run.about["classes"], run.about["shape"], _data(run)]
+
+
+def _data(run: Loaded) -> str:
+    """What the header says about the data."""
+    lines = [line.removeprefix("data").strip() for line in run.about["header"] if line.startswith("data ")]
+    return f"{' '.join(lines)} ({len(run.about['classes'])} classes of shape {run.about['shape']})"
+
+
+def _by_work(runs: list[Loaded]) -> list[list[Loaded]]:
+    """Split where a method was run with several kinds of local work.
+
+    Otherwise work is a method's own (SCAFFOLD without momentum) and the page says so beside it.
+    """
+    works = _grouped(runs, lambda run: run.config.counting()["local"])
+    labels = [{json.dumps(run.config.counting()["method"]) for run in group} for group in works]
+    several = any(a & b for i, a in enumerate(labels) for b in labels[:i])
+    return works if several else [runs]
+
+
+def _entries(runs: list[Loaded]) -> tuple[Entry, ...]:
+    groups = _grouped(runs, _own)
+    labels = _labels([group[0] for group in groups])
+    entries = [Entry(name, tuple(sorted(g, key=lambda run: run.config.seed))) for name, g in zip(labels, groups)]
+    for entry in entries:
+        _one_per_seed(entry)
+    _same_world(runs)
+    return tuple(sorted(entries, key=lambda entry: entry.label != REFERENCE))
+
+
+def _own(run: Loaded) -> dict[str, Any]:
+    """What makes an entry: every setting that may change a result, but the setting's and the seed."""
+    plain = run.config.counting()
+    return {key: value for key, value in plain.items() if key not in (*KEYS, "seed")}
+
+
+def _labels(firsts: list[Loaded]) -> list[str]:
+    """The methods' names; where one name occurs twice, with the keys that differ."""
+    labels = []
+    for run in firsts:
+        same = [leaves(_own(other) | _parts(other)) for other in firsts if other.config.label == run.config.label]
+        mine = leaves(_own(run) | _parts(run))
+        keys = [k for k in mine if k != "method" and any(other.get(k) != mine[k] for other in same)]
+        detail = ", ".join(f"{k.rpartition('.')[2]} {mine[k]}" for k in keys)
+        labels.append(f"{run.config.label} ({detail})" if detail else run.config.label)
+    return labels
+
+
+def _parts(run: Loaded) -> dict[str, Any]:
+    """Hyper-parameters by part, out of the list in which a method is written."""
+    return {part: fields for item in run.config.method if isinstance(item, dict) for part, fields in item.items()}
+
+
+def _one_per_seed(entry: Entry) -> None:
+    by_seed = _grouped(entry.runs, lambda run: run.config.seed)
+    twice = next((group for group in by_seed if len(group) > 1), None)
+    if twice:
+        raise UserError(
+            f"expected one run of {entry.label} with seed {twice[0].config.seed}, found {len(twice)}: "
+            f"{', '.join(str(run.folder) for run in twice)}; name only one of them"
+        )
+
+
+def _same_world(runs: list[Loaded]) -> None:
+    """The same settings and seed must mean the same rows at the same clients."""
+    for group in _grouped(runs, lambda run: run.config.seed):
+        worlds = [(manifest_of(run.folder) or {}).get("world", {}) for run in group]
+        for run, world in zip(group[1:], worlds[1:]):
+            changed = [k for k in ("data", "partition") if world.get(k) != worlds[0].get(k)]
+            if changed:
+                raise UserError(
+                    f"{run.folder}: expected the {' and '.join(changed)} of {group[0].folder}, whose settings and seed "
+                    "are the same, found other contents; report on them one by one or play one of them again"
+                )
+
+
+def _name(mine: dict[str, Any], all_told: list[dict[str, Any]]) -> str:
+    """The keys in which settings differ; a lone setting is named by its data and partition."""
+    keys = [
+        k for k in dict.fromkeys(k for told in all_told for k in told) if len({repr(t.get(k)) for t in all_told}) > 1
+    ]
+    if not keys:
+        return f"{mine['data.name']}, {mine['partition.name']}"
+    return ", ".join(f"{k.removesuffix('.name')} {mine[k]}" for k in keys if mine.get(k) is not None)
+
+
+def _grouped(runs: Iterable[Loaded], key: Callable[[Loaded], Any]) -> list[list[Loaded]]:
+    groups: dict[str, list[Loaded]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(key(run), sort_keys=True), []).append(run)
+    return list(groups.values())

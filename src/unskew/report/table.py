@@ -1,0 +1,93 @@
+"""The table of a setting: accuracies over seeds, speed-up, bytes, seconds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import fmean
+
+from unskew.report.settings import REFERENCE, Entry, Setting
+from unskew.report.speedup import SpeedUp, speed_up
+from unskew.report.units import in_bytes, in_seconds, spread
+from unskew.results.statistics import mean_and_std
+from unskew.results.tables import test_accuracy
+
+ACCURACIES = {"best": "best, %", "final": "final, %", "mean_last10": "last ten, %"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is written, and whether it is the best of its column."""
+
+    text: str
+    best: bool = False
+    flag: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    label: str
+    seeds: int
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Results:
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    flagged: bool  # whether some speed-up is 1 because the target was never reached
+
+
+def results(setting: Setting) -> Results:
+    """A row per method; the best mean of a column is marked."""
+    columns = {title: [_values(entry, name) for entry in setting.entries] for name, title in ACCURACIES.items()}
+    cells = {title: _marked(values) for title, values in columns.items()}
+    rounds = [mean_and_std(_values(entry, "best_round")) for entry in setting.entries]
+    cells = {
+        "best, %": cells["best, %"],
+        "best round": [Cell(spread(mean, std, 0)) for mean, std in rounds],
+        "final, %": cells["final, %"],
+        "last ten, %": cells["last ten, %"],
+        "speed-up": [_factor(found) for found in speed_ups(setting)],
+        "up": [Cell(in_bytes(fmean(_values(entry, "bytes_up")))) for entry in setting.entries],
+        "down": [Cell(in_bytes(fmean(_values(entry, "bytes_down")))) for entry in setting.entries],
+        "time": [Cell(in_seconds(fmean(_values(entry, "seconds")))) for entry in setting.entries],
+    }
+    if setting.reference.label != REFERENCE or len(setting.entries) == 1:
+        del cells["speed-up"]  # it is defined against FedAvg
+    rows = [Row(e.label, len(e.runs), tuple(c[i] for c in cells.values())) for i, e in enumerate(setting.entries)]
+    return Results(tuple(cells), tuple(rows), any(cell.flag for row in rows for cell in row.cells))
+
+
+def speed_ups(setting: Setting) -> list[list[SpeedUp]]:
+    """By method, one per seed that the reference also has."""
+    curves = {run.config.seed: test_accuracy(run.metrics) for run in setting.reference.runs}
+    found = []
+    for entry in setting.entries:
+        runs = [run for run in entry.runs if run.config.seed in curves]
+        if entry is setting.reference:  # 1 by definition, wherever in the run its best lies
+            found.append([SpeedUp(1.0, True) for _ in runs])
+            continue
+        found.append([speed_up(test_accuracy(r.metrics), curves[r.config.seed], r.config.rounds) for r in runs])
+    return found
+
+
+def _values(entry: Entry, name: str) -> list[float]:
+    return [float(getattr(run.summary, name)) for run in entry.runs]
+
+
+def _marked(columns: list[list[float]]) -> list[Cell]:
+    means = [mean_and_std(values) for values in columns]
+    known = [mean for mean, _ in means if not math.isnan(mean)]
+    top = max(known) if len(known) > 1 else math.inf
+    return [Cell(spread(mean, std), best=mean == top) for mean, std in means]
+
+
+def _factor(found: list[SpeedUp]) -> Cell:
+    if not found:
+        return Cell("–")
+    mean, std = mean_and_std([one.factor for one in found])
+    if len({one.factor for one in found}) == 1:
+        std = math.nan  # nothing to spread
+    missed = any(not one.reached for one in found)
+    return Cell(f"{spread(mean, std, 2)}×", flag=missed)

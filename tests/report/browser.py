@@ -1,0 +1,109 @@
+"""Debian's Chromium, driven over its debugging pipe: no package is needed for it."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--mute-audio")
+
+
+class Browser:
+    """One page of a browser. Use as a context."""
+
+    def __enter__(self) -> Browser:
+        self._profile = tempfile.mkdtemp(prefix="unskew-browser-")
+        to_read, self._out = os.pipe()
+        self._in, to_write = os.pipe()
+        flags = " ".join((*FLAGS, f"--user-data-dir={self._profile}", "--remote-debugging-pipe"))
+        # The browser reads commands from descriptor 3 and answers on 4.
+        script = f"exec {CHROMIUM} {flags} 3<&{to_read} 4>&{to_write}"
+        self._process = subprocess.Popen(
+            ["bash", "-c", script], pass_fds=(to_read, to_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        os.close(to_read)
+        os.close(to_write)
+        self._ids, self._rest, self.said = itertools.count(1), b"", []
+        self._session: str | None = None
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.ask(f"{domain}.enable")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._out)  # the browser ends with its pipe
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._in)
+        shutil.rmtree(self._profile, ignore_errors=True)
+
+    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """One command and its answer; what happens meanwhile is kept in `said`."""
+        number = next(self._ids)
+        message = {"id": number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            found = self._next()
+            if found.get("id") == number:
+                if "error" in found:
+                    raise RuntimeError(f"{method}: {found['error']['message']}")
+                return dict(found["result"])
+
+    def open(self, path: Path, width: int, height: int = 900, dark: bool = False, media: str = "screen") -> None:
+        """Show a file and wait until it has loaded."""
+        self.ask("Emulation.setScrollbarsHidden", hidden=True)
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.ask("Emulation.setDeviceMetricsOverride", **size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.ask("Emulation.setEmulatedMedia", media=media, features=[scheme])
+        self.said.clear()
+        self.ask("Page.navigate", url=path.resolve().as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self.said):
+            self._next()
+
+    def value(self, script: str) -> Any:
+        """What an expression is in the page."""
+        return self.ask("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
+
+    def picture(self, path: Path, height: int | None = None) -> None:
+        """A screenshot of the whole page, or of its upper part."""
+        width = self.value("document.documentElement.clientWidth")
+        clip = {"x": 0, "y": 0, "width": width, "height": height or self.value("document.documentElement.scrollHeight")}
+        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip | {"scale": 1})
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def complaints(self) -> list[str]:
+        """Console messages, exceptions and log entries since the page was opened."""
+        kinds = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+        return [json.dumps(event["params"]) for event in self.said if event["method"] in kinds]
+
+    def requests(self) -> list[str]:
+        """Addresses that the page asked for, but itself and data."""
+        sent = [e["params"]["request"]["url"] for e in self.said if e["method"] == "Network.requestWillBeSent"]
+        return [url for url in sent if not url.startswith(("data:", "file:"))]
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            more = os.read(self._in, 1 << 20)
+            if not more:
+                raise RuntimeError("the browser ended")
+            self._rest += more
+        head, _, self._rest = self._rest.partition(b"\0")
+        found = json.loads(head)
+        if "method" in found:
+            self.said.append(found)
+        return dict(found)

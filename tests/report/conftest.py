@@ -1,0 +1,70 @@
+"""A handful of small real runs, played once."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unskew as us
+from unskew import cli
+
+CLASSES = ("<script>alert(1)</script>", "tea & milk", "$x_$", "夜")
+
+
+@pytest.fixture
+def unskew(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Any]]:
+    """`unskew("report", ...)` as a person types it, in this process: exit code, output, errors."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def command(*words: object) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["unskew", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=int(stop.value.code or 0), out=out, err=err)
+
+    yield command
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods, two seeds, on data whose classes have unpleasant names."""
+    rng, where = np.random.default_rng(0), tmp_path_factory.mktemp("report") / "grid"
+    y = np.arange(200) % len(CLASSES)
+    x = (rng.normal(size=(200, 1, 4, 4)) + y[:, None, None, None]).astype(np.float32)
+    data = us.from_arrays(x, y, classes=CLASSES, name="rows<1>")
+    for method in ("fedavg", "fedprox"):
+        for seed in (0, 1):
+            experiment = us.Experiment(
+                method=method,
+                seed=seed,
+                rounds=4,
+                partition={"name": "dirichlet", "clients": 6, "alpha": 0.3},
+                model="mlp",
+                local={"epochs": 1, "batch": 16},
+                engine={"name": "loop", "workers": 1},
+            )
+            us.run(experiment, out=where / "cells" / f"{method}-{seed}", data=data)
+    return where
+
+
+@pytest.fixture(scope="session")
+def page(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on them."""
+    from unskew.commands.report import run_folders
+    from unskew.report.page import write
+    from unskew.results.load import load
+
+    runs = [load(run) for run in run_folders(folder)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return write(runs, tmp_path_factory.mktemp("page") / "report.html", "Tea & <milk>")

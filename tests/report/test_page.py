@@ -1,0 +1,150 @@
+"""The page as a file: complete, self-contained, safe, small."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from unskew.commands.report import run_folders
+from unskew.errors import UserError
+from unskew.report.page import title_of, write
+from unskew.report.sections import SECTIONS
+
+from .made import made, noisy
+
+MIB = 2**20
+
+
+class Tags(HTMLParser):
+    """Tags with their attributes, and ids."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def of(self, attribute: str) -> list[str]:
+        return [str(found[attribute]) for _, found in self.tags if attribute in found]
+
+
+@pytest.fixture(scope="module")
+def text(page: Path) -> str:
+    return page.read_text()
+
+
+def test_every_section_is_there_in_order(text):
+    found = re.findall(r"<h2>(.*?)</h2>", text)
+    assert found == ["What was run", *(section.title for section in SECTIONS), "Headers and settings"]
+
+
+def test_nothing_is_loaded_from_anywhere(text):
+    assert "http://" not in text
+    assert "https://" not in text
+    tags = Tags(text)
+    assert "script" not in {tag for tag, _ in tags.tags}
+    addresses = tags.of("src") + tags.of("href") + tags.of("xlink:href")
+    assert {address[:1] if address.startswith("#") else address[:5] for address in addresses} == {"#", "data:"}
+    assert "@import" not in text
+    assert "url(" not in text.replace("url(#", "")
+
+
+def test_names_of_users_are_escaped(text):
+    assert "<script" not in text
+    assert "&lt;script" in text
+    assert "<title>Tea &amp; &lt;milk&gt;</title>" in text
+    assert "rows&lt;1&gt;" in text
+    assert "$x_$" in text
+
+
+def test_a_class_named_in_a_caption_is_escaped_in_full(tmp_path):
+    """Class 0 of a made-up run is never learnt."""
+    run = made("fedavg", 0, [1, 2], classes=["<script>alert(1)</script>", "b"])
+    text = write([run], tmp_path / "page.html", "a").read_text()
+    assert "At the end &lt;script&gt;alert(1)&lt;/script&gt; is weakest (0 %)" in text
+    assert "<script" not in text
+
+
+def test_ids_are_unique_and_every_reference_has_its_target(text):
+    tags = Tags(text)
+    ids = tags.of("id")
+    assert len(ids) == len(set(ids))
+    wanted = [ref[1:] for ref in tags.of("href") + tags.of("xlink:href") if ref.startswith("#")]
+    wanted += re.findall(r"url\(#([^)]+)\)", text)
+    assert set(wanted) <= set(ids)
+
+
+def test_every_figure_says_what_it_is(text):
+    figures = [found for tag, found in Tags(text).tags if tag == "svg"]
+    assert len(figures) > 15
+    assert all(found["role"] == "img" and found["aria-label"] for found in figures)
+    assert text.count("<figure") == text.count("<figcaption>")
+
+
+def test_colours_are_the_pages_and_text_is_text(text):
+    assert text.count("<style") == 1  # one inside a figure would hold for the whole page
+    body = text.split("</style>", 1)[1]
+    assert "#0a0" not in body
+    assert "var(--s0)" in body
+    assert "font-family" not in body
+    assert re.search(r"<text[^>]*>test accuracy, %</text>", body)
+
+
+def test_facts_departures_and_settings_are_told(text):
+    assert "dirichlet" in text or "6 clients" in text
+    assert "every client does its full work" in text  # FedProx's departure
+    assert re.search(r"<h4>fedavg-1</h4><pre>seed: 1</pre>", text)  # a difference, not a dump
+    assert text.count("participation:") == 1
+
+
+def test_ten_runs_of_two_hundred_rounds_stay_small(tmp_path):
+    runs = [
+        made(m, s, noisy(200, s), clients=100)
+        for m in ("fedavg", "fedprox", "moon", "fednova", "fedcurv")
+        for s in (0, 1)
+    ]
+    size = write(runs, tmp_path / "big.html", "big").stat().st_size
+    assert size < 3 * MIB
+
+
+def test_two_datasets_are_two_settings_side_by_side(tmp_path):
+    runs = [made("fedavg", 0, [1, 2]), made("fedavg", 0, [1, 2], data="cifar10")]
+    text = write(runs, tmp_path / "two.html", title_of(runs)).read_text()
+    assert "<title>fedavg on digits, cifar10</title>" in text
+    for name in ("data digits", "data cifar10"):
+        assert text.count(f'<h3 class="setting">{name}</h3>') == len(SECTIONS) + 3
+    assert text.count("fedavg reaches") == 2
+
+
+def test_a_wrong_metric_is_refused_by_name(tmp_path):
+    with pytest.raises(UserError, match="did you mean best"):
+        write([made("fedavg", 0, [1, 2])], tmp_path / "a.html", "a", metric="bset")
+
+
+def test_runs_are_found_below_a_folder(folder):
+    names = [path.name for path in run_folders(folder)]
+    assert names == ["fedavg-0", "fedavg-1", "fedprox-0", "fedprox-1"]
+    assert run_folders(folder / "cells" / "fedavg-0") == [folder / "cells" / "fedavg-0"]
+
+
+def test_the_command_writes_the_page(folder, tmp_path, unskew):
+    said = unskew("report", folder / "cells" / "fedavg-0", "--out", tmp_path / "deep" / "page.html", "--title", "One")
+    assert said.code == 0
+    assert "<title>One</title>" in (tmp_path / "deep" / "page.html").read_text()
+    assert str(tmp_path / "deep" / "page.html") in said.out
+
+
+def test_the_command_refuses_a_folder_without_runs(tmp_path, unskew):
+    said = unskew("report", tmp_path)
+    assert said.code == 2
+    assert "expected the folder of a run" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_the_command_refuses_a_place_it_cannot_write(folder, tmp_path, unskew):
+    said = unskew("report", folder / "cells" / "fedavg-0", "--out", tmp_path)
+    assert said.code == 2
+    assert "choose another --out" in said.err

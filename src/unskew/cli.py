@@ -1,4 +1,4 @@
-"""What a person types: `unskew run RECIPE [key=value ...]`."""
+"""What a person types: `unskew run RECIPE [key=value ...]`, and the other commands."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from unskew.commands.compare import compare
 from unskew.commands.data import app as data_app
-from unskew.errors import UserError
+from unskew.commands.demo import demo
+from unskew.errors import Stopped, UserError
 
 INTERRUPTED = 130
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -52,6 +54,10 @@ def run(
         typer.echo(in_words(summary))
 
 
+app.command()(compare)
+app.command()(demo)
+
+
 def in_words(summary: dict[str, Any]) -> str:
     """The summary as a person reads it."""
     up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
@@ -78,6 +84,9 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"unskew: {error}", err=True)
         sys.exit(2)
+    except Stopped as stop:
+        typer.echo(f"unskew: {stop}", err=True)
+        sys.exit(INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("unskew: stopped; the same command with --resume goes on after the last complete round", err=True)
         sys.exit(INTERRUPTED)

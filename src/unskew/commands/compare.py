@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from unskew.compare.table import Table
 
 FAILED = 2
+WIDTH = 120  # columns where there is no terminal to fit
 Jobs = Annotated[int | None, typer.Option(min=1, help="runs side by side; the cores without it, or 6 on a GPU")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON line instead of the table")]
 
@@ -64,7 +65,7 @@ def play_and_tell(grid: Grid, out: Path, jobs: int | None, as_json: bool, data_d
         typer.echo(json.dumps(_as_dict(table) | {"out": str(out), "report": str(page)}))
     else:
         console = Console(highlight=False)
-        console.print(to_screen(table), width=None if console.is_terminal else 160)
+        (console if console.is_terminal else Console(highlight=False, width=WIDTH)).print(to_screen(table))
         typer.echo(f"{in_words(table)}\ntable in {out}/table.csv, .md and .tex\nreport in {page}")
     if any(row.failed for row in table.rows):
         raise typer.Exit(FAILED)

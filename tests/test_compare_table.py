@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
+from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
+from unskew.compare import grid as grids
+from unskew.compare import table as tables
 from unskew.compare import write
 from unskew.compare.finding import finding, in_words
 from unskew.compare.select import Choice, choose_candidate, choose_round
@@ -131,6 +135,37 @@ def test_the_candidate_is_validations_best_and_not_tests() -> None:
     b = {seed: choose_round(metrics([0, 60, 60 + seed], [0, 95, 99])) for seed in (0, 1)}
     assert choose_candidate({"b": b, "a": a}) == "a"
     assert [choice.test for choice in a.values()] == [31, 31]
+
+
+def test_a_selected_row_is_the_candidate_that_validation_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two values of mu, 0.1 is better on the held-out rows and 1 on the test rows."""
+    options = {"methods": ["fedavg", "fedprox"], "seeds": "0-1", "select": "validation"}
+    tuned = options | {"tune": {"fedprox": {"method.prox.mu": [1, 0.1]}}}
+    grid = grids.load("quick", [], tuned)
+    curves = {
+        "fedavg": metrics([0, 40, 50], [0, 41, 42]),
+        "fedprox mu=1": metrics([0, 60, 55], [0, 90, 99]),
+        "fedprox mu=0.1": metrics([0, 60, 70], [0, 80, 33]),
+    }
+    runs = {cell.name: SimpleNamespace(metrics=curves[cell.label]) for cell in grid.cells}
+    monkeypatch.setattr("unskew.compare.table.load", lambda folder: runs[folder.name])
+    found = tables.read(grid, Path("out"), {})
+    assert [row.label for row in found.rows] == ["fedavg", "fedprox mu=0.1"]
+    assert found.rows[1].scores == {"selected": {0: 33, 1: 33}, "validation": {0: 70, 1: 70}}
+    assert found.rows[1].notes == ("chosen of 2 candidates", "rounds 2, 2")
+    assert "fedavg leads" in in_words(found) or "fedavg wins" in in_words(found)
+    assert "held out; the test set was read once" in write.to_markdown(found)
+
+
+def test_refused_messages_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = grids.load("quick", [], {"methods": ["fedavg"], "seeds": "3"})
+    rows = metrics([], [0, 10.0])
+    rows.loc[rows["metric"] == "loss", "metric"] = "dropped"
+    run = SimpleNamespace(metrics=rows, summary=SimpleNamespace(best=1.0, final=2.0, mean_last10=3.0))
+    monkeypatch.setattr("unskew.compare.table.load", lambda folder: run)
+    (found,) = tables.read(grid, Path("out"), {}).rows
+    assert found.notes == ("seed 3: 1 messages were not finite and were refused",)
+    assert found.scores == {"best": {3: 1.0}, "final": {3: 2.0}, "mean_last10": {3: 3.0}}
 
 
 def test_a_candidate_that_misses_a_seed_is_not_chosen() -> None:

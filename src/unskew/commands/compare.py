@@ -60,7 +60,7 @@ def play_and_tell(grid: Grid, out: Path, jobs: int | None, as_json: bool, data_d
         table = games.play(grid, out, Screen(), jobs=jobs, data_dir=data_dir)
         page = games.report(table, out, grid.compare.metric)
     except KeyboardInterrupt as stop:
-        raise Stopped("stopped; the same command goes on where every run was") from stop
+        raise Stopped("stopped; the same command goes on after the last complete round of every run") from stop
     if as_json:
         typer.echo(json.dumps(_as_dict(table) | {"out": str(out), "report": str(page)}))
     else:

@@ -27,9 +27,11 @@ def alone(out: Path) -> Iterator[tuple[int, IO[bytes]]]:
     with lock, log:
         _wait_for(lock, out)
         log.truncate(0)
-        yield lock.fileno(), log
-        if not log.tell():
-            (out / LOG).unlink()
+        try:
+            yield lock.fileno(), log
+        finally:
+            if not (out / LOG).stat().st_size:
+                (out / LOG).unlink()
 
 
 def _wait_for(lock: IO[str], out: Path) -> None:

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -94,7 +95,7 @@ class Cell:
         """The method as the table calls it."""
         return f"{self.method} {self.candidate}".strip()
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Of its folder; equal experiments share one, whatever the grid calls them."""
         return f"{self.experiment.label}-s{self.seed}-{self.experiment.identity()}"

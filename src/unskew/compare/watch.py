@@ -42,6 +42,7 @@ class Screen:
 
     def begin(self, cells: Sequence[Cell], finished: set[str], jobs: int) -> None:
         self._cells, self._began = cells, time.monotonic()
+        self._warm: float | None = None  # when the first process was ready
         self._runs = {cell.name: _Progress(cell.experiment.rounds) for cell in cells}
         for name in finished:
             run = self._runs[name]
@@ -53,14 +54,15 @@ class Screen:
             self._live.start()
 
     def told(self, cell: Cell, round: int, accuracy: float | None, best: float | None) -> None:
-        run = self._runs[cell.name]
+        run, self._warm = self._runs[cell.name], self._warm or time.monotonic()
         if run.state != "plays":
             run.state, run.began = "plays", round
         run.round, run.accuracy = round, run.accuracy if accuracy is None else accuracy
 
     def over(self, cell: Cell, failure: str | None) -> None:
         run = self._runs[cell.name]
-        run.state, run.round = "failed" if failure else "done", run.rounds
+        run.state = "failed" if failure else "done"
+        run.rounds = run.round  # nothing of it is missing any more
         if self._live is None:
             what = f"failed: {failure}" if failure else f"final {run.accuracy:.2f} %" if run.accuracy else "done"
             ended = sum(run.state in ("done", "failed", "before") for run in self._runs.values())
@@ -79,9 +81,9 @@ class Screen:
         missing = sum(run.rounds - run.round for run in self._runs.values())
         if not missing:
             return "0 s"
-        if not played:
+        if not played or self._warm is None:
             return "?"
-        seconds = missing * (time.monotonic() - self._began) / played
+        seconds = missing * (time.monotonic() - self._warm) / played
         return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
     def _table(self) -> Table:

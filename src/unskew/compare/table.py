@@ -91,12 +91,12 @@ def read(grid: Grid, out: Path, failed: Mapping[str, str]) -> Table:
 def _caption(grid: Grid) -> str:
     """What a reader of the numbers must know."""
     seeds = len(grid.compare.seeds)
-    over = f"Accuracy in percent over {seeds} {'seed' if seeds == 1 else 'seeds'}"
+    over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else f"seed {grid.compare.seeds[0]} alone"
     if grid.compare.select is None:
-        return f"{over}: mean ± standard deviation on the test set."
+        return f"Accuracy on the test set in percent, {over}."
     share = ", ".join(sorted({f"{100 * cell.experiment.data.validation:g} %" for cell in grid.cells}))
     return (
-        f"{over}: mean ± standard deviation. Candidates and rounds were chosen on {share} of the training rows, "
+        f"Accuracy in percent, {over}. Candidates and rounds were chosen on {share} of the training rows, "
         "held out; the test set was read once, at the chosen round."
     )
 

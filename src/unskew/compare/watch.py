@@ -48,8 +48,10 @@ class Screen:
             run = self._runs[name]
             run.state, run.round, run.began = "before", run.rounds, run.rounds
         before = f", {len(finished)} finished before" if finished else ""
-        self.console.print(f"compare    {len(self._runs)} runs{before}, {jobs} side by side; Ctrl-C is safe")
-        if self.console.is_terminal:
+        missing = len(self._runs) > len(finished)
+        how = f", {jobs} side by side; Ctrl-C is safe" if missing else ""
+        self.console.print(f"compare    {len(self._runs)} runs{before}{how}")
+        if self.console.is_terminal and missing:
             self._live = Live(get_renderable=self._table, console=self.console, refresh_per_second=4)
             self._live.start()
 

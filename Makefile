@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	rm -rf runs/demo
-	$(BIN)/unskew run quick --out runs/demo
+	$(BIN)/unskew demo --out runs/demo
 
 test: $(STAMP)
 	$(BIN)/ruff check .

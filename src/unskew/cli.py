@@ -12,13 +12,15 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from unskew.commands.compare import compare
 from unskew.commands.data import app as data_app
+from unskew.commands.demo import demo
 from unskew.commands.export import export
 from unskew.commands.methods import methods
 from unskew.commands.models import models
 from unskew.commands.partition import partition
 from unskew.commands.report import report
-from unskew.errors import UserError
+from unskew.errors import Stopped, UserError
 
 INTERRUPTED = 130
 # What a newcomer needs first comes first in the help; a command that is not named here comes last.
@@ -78,6 +80,8 @@ def run(
         typer.echo(in_words(summary))
 
 
+app.command()(compare)
+app.command()(demo)
 app.command()(report)
 app.command()(partition)
 app.command()(methods)
@@ -113,6 +117,9 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"unskew: {error}", err=True)
         sys.exit(2)
+    except Stopped as stop:
+        typer.echo(f"unskew: {stop}", err=True)
+        sys.exit(INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("unskew: stopped; the same command with --resume goes on after the last complete round", err=True)
         sys.exit(INTERRUPTED)

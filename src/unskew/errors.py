@@ -1,4 +1,4 @@
-"""The one error a person is meant to read: what was expected, what was found, what to type instead."""
+"""What a person is meant to read: a mistake with what was expected, found and to be typed instead; or a stop."""
 
 import difflib
 from collections.abc import Iterable
@@ -6,6 +6,10 @@ from collections.abc import Iterable
 
 class UserError(Exception):
     """A mistake in what was asked for; the command line prints it without a traceback."""
+
+
+class Stopped(Exception):  # noqa: N818
+    """A person stopped what was going on; the message says how to go on."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -13,6 +13,7 @@ from unskew.core import registry
 from unskew.errors import UserError, nearest
 from unskew.experiment import Experiment
 
+M = TypeVar("M", bound=BaseModel)
 SECTIONS = ("data", "model", "partition", "engine")  # may be written as a name alone
 CARRIED = {"partition": ("clients", "seed")}  # what every kind of a section has
 # Sections with several kinds: a single key of them can be overridden where a recipe says nothing about the kind.
@@ -21,12 +22,18 @@ DEFAULTS = {"partition": {"name": "iid", "clients": 10}, "local": {"schedule": {
 
 def load(recipe: str, overrides: list[str] | None = None) -> tuple[str, Experiment]:
     """A recipe's short name and its experiment. `recipe` is a path or the name of one that comes with the package."""
+    name, raw, _ = read(recipe, overrides)
+    return name, validate(raw, str(recipe))
+
+
+def read(recipe: str, overrides: list[str] | None = None) -> tuple[str, dict[str, Any], Any]:
+    """A recipe's short name, the settings of a run, and its section `compare`, which a single run leaves aside."""
     path = find(recipe)
-    raw = _read(path, ())
-    raw = merge(DEFAULTS, raw)
+    raw = merge(DEFAULTS, _read(path, ()))
+    grid = raw.pop("compare", None)
     for override in overrides or []:
-        raw = _override(raw, override)
-    return path.stem, validate(raw, str(recipe))
+        raw = change(raw, *split_override(override))
+    return path.stem, raw, grid
 
 
 def find(recipe: str) -> Path:
@@ -43,10 +50,15 @@ def find(recipe: str) -> Path:
 
 def validate(raw: dict[str, Any], where: str) -> Experiment:
     """The experiment, or a UserError that names every offending key."""
+    return read_as(Experiment, raw, where)
+
+
+def read_as(schema: type[M], raw: dict[str, Any], where: str) -> M:
+    """Raw settings as a record of that schema, or a UserError that names every offending key."""
     try:
-        return Experiment(**raw)
+        return schema(**raw)
     except ValidationError as error:
-        raise UserError("\n".join(f"{where}: {_explain(e)}" for e in error.errors())) from error
+        raise UserError("\n".join(f"{where}: {_explain(e, schema)}" for e in error.errors())) from error
 
 
 def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
@@ -99,23 +111,28 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _override(raw: dict[str, Any], text: str) -> dict[str, Any]:
+def split_override(text: str) -> tuple[str, Any]:
+    """`local.lr=0.1` as a dotted key and a value."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UserError(f"override: expected key=value such as local.lr=0.1, found {text!r}")
     try:
-        parsed = yaml.safe_load(value)
+        return key, yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise UserError(f"override {key}={value!r}{where_and_why(error)}") from error
+
+
+def change(raw: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """The settings with another value at a dotted key."""
     head, _, rest = key.partition(".")
     if head == "method" and rest:
-        return raw | {"method": _set_part(raw.get("method", "fedavg"), rest, parsed)}
-    nested: Any = parsed
+        return raw | {"method": _set_part(raw.get("method", "fedavg"), rest, value)}
+    nested: Any = value
     for word in reversed(key.split(".")):
         nested = {word: nested}
     nested = _sections(nested)
     # `data=mnist` names another section, `data.validation=0.1` changes one key, `partition={...}` replaces all of it.
-    return merge(raw, nested) if rest or isinstance(parsed, str) else raw | nested
+    return merge(raw, nested) if rest or isinstance(value, str) else raw | nested
 
 
 def _set_part(spec: Any, path: str, value: Any) -> list[Any]:
@@ -131,11 +148,11 @@ def _set_part(spec: Any, path: str, value: Any) -> list[Any]:
     return [*([spec] if isinstance(spec, str | dict) else spec), {name: {field: value}}]
 
 
-def _explain(error: Any) -> str:
+def _explain(error: Any, schema: type[BaseModel]) -> str:
     """One pydantic error as key, what was wrong, what was found, and what is allowed."""
     path = [str(word) for word in error["loc"]]
     if error["type"] == "extra_forbidden":
-        known = _keys(Experiment, path[:-1])
+        known = _keys(schema, path[:-1])
         return f"unknown key {'.'.join(_plain(path))}{nearest(path[-1], known)}; allowed here: {', '.join(known)}"
     if error["type"] == "missing":
         return f"{'.'.join(_plain(path))}: a value is needed and none was given"

@@ -1,0 +1,144 @@
+"""The numbers of a comparison: a row per setting and method, with every seed's scores, read from the cells' folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from unskew.compare.grid import Cell, Grid
+from unskew.compare.queue import folder_of
+from unskew.compare.select import choose_candidate, choose_round
+from unskew.results.load import Loaded, load
+from unskew.results.statistics import Difference, Scores, difference, mean_and_std
+
+MEASURES = {
+    "best": "best",
+    "final": "final",
+    "mean_last10": "mean of last 10",
+    "selected": "test at validation's best round",
+    "validation": "best validation",
+}
+PLAYED = ("best", "final", "mean_last10")
+SELECTED = ("selected", "validation")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method under one setting."""
+
+    setting: str
+    method: str  # its label in the grid
+    label: str  # the same with the candidate's values
+    scores: Mapping[str, Scores]  # measure -> seed -> percent
+    failed: Mapping[int, str]  # seed -> why
+    notes: tuple[str, ...] = ()
+    runs: tuple[Loaded, ...] = ()
+
+    def spread(self, measure: str) -> tuple[float, float]:
+        """Mean and standard deviation over the seeds that finished."""
+        return mean_and_std([value for _, value in sorted(self.scores[measure].items())])
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows in the order of the grid."""
+
+    name: str
+    metric: str  # the measure that differences and the verdict look at
+    measures: tuple[str, ...]
+    seeds: tuple[int, ...]
+    rows: tuple[Row, ...]
+    caption: str
+
+    @property
+    def settings(self) -> list[str]:
+        return list(dict.fromkeys(row.setting for row in self.rows))
+
+    def of(self, setting: str) -> list[Row]:
+        return [row for row in self.rows if row.setting == setting]
+
+    def baseline(self, setting: str) -> Row:
+        """FedAvg if it is there, else the first method."""
+        rows = self.of(setting)
+        return next((row for row in rows if row.method == "fedavg"), rows[0])
+
+    def gap(self, row: Row) -> Difference | None:
+        """The paired difference to the baseline, which has none to itself."""
+        base = self.baseline(row.setting)
+        both = row.scores[self.metric].keys() & base.scores[self.metric].keys()
+        return difference(row.scores[self.metric], base.scores[self.metric]) if row is not base and both else None
+
+    def leads(self, row: Row, measure: str) -> bool:
+        """Whether its mean is the best of its setting; with a failed seed it is a mean of something else."""
+        whole = [other.spread(measure)[0] for other in self.of(row.setting) if not other.failed]
+        return bool(whole) and not row.failed and row.spread(measure)[0] == max(whole)
+
+
+def read(grid: Grid, out: Path, failed: Mapping[str, str]) -> Table:
+    """The table of the grid's cells; `failed` says why by the name of a cell that did not end well."""
+    selects = grid.compare.select is not None
+    make = _selected_row if selects else _played_row
+    keys = dict.fromkeys((cell.setting, cell.method if selects else cell.label) for cell in grid.cells)
+    by_key: dict[tuple[str, str], list[Cell]] = {key: [] for key in keys}
+    for cell in grid.cells:
+        by_key[cell.setting, cell.method if selects else cell.label].append(cell)
+    rows = tuple(make(cells, out, failed) for cells in by_key.values())
+    measures, metric = (SELECTED, "selected") if selects else (PLAYED, grid.compare.metric)
+    return Table(grid.name, metric, measures, grid.compare.seeds, rows, _caption(grid))
+
+
+def _caption(grid: Grid) -> str:
+    """What a reader of the numbers must know."""
+    seeds = len(grid.compare.seeds)
+    over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else f"seed {grid.compare.seeds[0]} alone"
+    if grid.compare.select is None:
+        return f"Accuracy on the test set in percent, {over}."
+    share = ", ".join(sorted({f"{100 * cell.experiment.data.validation:g} %" for cell in grid.cells}))
+    return (
+        f"Accuracy in percent, {over}. Candidates and rounds were chosen on {share} of the training rows, "
+        "held out; the test set was read once, at the chosen round."
+    )
+
+
+def _played_row(cells: list[Cell], out: Path, failed: Mapping[str, str]) -> Row:
+    runs = {cell.seed: load(folder_of(out, cell)) for cell in cells if cell.name not in failed}
+    scores = {m: {seed: float(getattr(run.summary, m)) for seed, run in runs.items()} for m in PLAYED}
+    return _row(cells, scores, runs, failed, ())
+
+
+def _selected_row(cells: list[Cell], out: Path, failed: Mapping[str, str]) -> Row:
+    """The candidate that validation chose, at the rounds that validation chose."""
+    by_candidate: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_candidate.setdefault(cell.candidate, []).append(cell)
+    runs = {
+        name: {cell.seed: load(folder_of(out, cell)) for cell in of if cell.name not in failed}
+        for name, of in by_candidate.items()
+    }
+    found = {name: {seed: choose_round(run.metrics) for seed, run in of.items()} for name, of in runs.items()}
+    chosen = choose_candidate(found)
+    choices = found[chosen]
+    scores = {
+        "selected": {seed: choice.test for seed, choice in choices.items()},
+        "validation": {seed: choice.validation for seed, choice in choices.items()},
+    }
+    rounds = ", ".join(str(choice.round) for _, choice in sorted(choices.items()))
+    notes = [f"chosen of {len(found)} candidates"] if len(found) > 1 else []
+    notes += [f"rounds {rounds}"] if rounds else []
+    return _row(by_candidate[chosen], scores, runs[chosen], failed, tuple(notes))
+
+
+def _row(
+    cells: list[Cell],
+    scores: Mapping[str, Scores],
+    runs: Mapping[int, Loaded],
+    failed: Mapping[str, str],
+    notes: Iterable[str],
+) -> Row:
+    first = cells[0]
+    why = {cell.seed: failed[cell.name] for cell in cells if cell.name in failed}
+    refused = {seed: int((run.metrics["metric"] == "dropped").sum()) for seed, run in sorted(runs.items())}
+    more = [f"seed {seed}: {n} messages were not finite and were refused" for seed, n in refused.items() if n]
+    whole = tuple(run for _, run in sorted(runs.items()))
+    return Row(first.setting, first.method, first.label, scores, why, (*notes, *more), whole)

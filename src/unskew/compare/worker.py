@@ -1,0 +1,79 @@
+"""A process that plays cells one after another: JSON lines in, JSON lines out. `python -m unskew.compare.worker`"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import IO, Any
+
+from unskew.errors import UserError
+
+INTERRUPTED = 130
+
+
+class Teller:
+    """Tells the other end how a run goes; nobody there any more is a request to end."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+
+    def tell(self, what: str, **more: Any) -> None:
+        try:
+            self._out.write(json.dumps({"what": what} | more) + "\n")
+            self._out.flush()
+        except BrokenPipeError:
+            raise KeyboardInterrupt from None
+
+    def begin(self, header: list[str], first: int, rounds: int) -> None:
+        self.tell("begin", round=first)
+
+    def round(self, round: int, accuracy: float | None, best: float) -> None:
+        self.tell("round", round=round, accuracy=accuracy, best=best)
+
+    def end(self) -> None: ...
+
+
+def serve(lines: IO[str], teller: Teller) -> None:
+    """Play every cell that comes, until the other end closes."""
+    from unskew.recipe import validate
+    from unskew.run import run
+
+    for line in lines:
+        cell = json.loads(line)
+        folder = Path(cell["folder"])
+        try:
+            experiment = validate(cell["experiment"], folder.name)
+            run(experiment, out=folder, resume=True, name=cell["name"], data_dir=cell["data_dir"], show=teller)
+        except UserError as error:
+            teller.tell("failed", why=str(error))
+        except Exception as error:
+            traceback.print_exc()
+            teller.tell("failed", why=f"{type(error).__name__}: {error} (its traceback is in workers.log)")
+        else:
+            teller.tell("done")
+
+
+def _end(number: int, frame: object) -> None:
+    """The first request to end stops the run, which then saves; a second one must not stop the saving."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Ctrl-C reaches every process of a terminal and is for the parent, which then asks to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    try:
+        serve(sys.stdin, Teller(out))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

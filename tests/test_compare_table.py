@@ -1,0 +1,181 @@
+"""The table of a comparison against numbers worked out by hand, and the forms it is written in."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from unskew.compare import grid as grids
+from unskew.compare import table as tables
+from unskew.compare import write
+from unskew.compare.finding import finding, in_words
+from unskew.compare.select import Choice, choose_candidate, choose_round
+from unskew.compare.table import Row, Table
+
+ROUND = ("best", "final", "mean_last10")
+
+
+def row(method: str, *values: float, setting: str = "", failed: dict[int, str] | None = None, notes: tuple = ()) -> Row:
+    """A row with the same score for every measure; a value per seed."""
+    scores = {seed: value for seed, value in enumerate(values) if seed not in (failed or {})}
+    return Row(setting, method, method, dict.fromkeys(ROUND, scores), failed or {}, notes)
+
+
+def table(*rows: Row, seeds: int = 2, caption: str = "Caption.") -> Table:
+    return Table("mine", "mean_last10", ROUND, tuple(range(seeds)), rows, caption)
+
+
+def test_means_spreads_and_differences_are_those_worked_out_by_hand() -> None:
+    """moon - fedavg is 2 and 4: mean 3, spread sqrt(2), interval 3 +- 12.7062 * sqrt(2) / sqrt(2)."""
+    found = table(row("moon", 62.0, 66.0), row("fedavg", 60.0, 62.0))
+    lines = list(csv.DictReader(write.to_csv(found).splitlines()))
+    assert [line["method"] for line in lines] == ["moon", "fedavg"]
+    assert (lines[0]["best_mean"], lines[0]["best_std"]) == ("64.0000", f"{math.sqrt(8):.4f}")
+    assert (lines[1]["mean_last10_mean"], lines[1]["final_std"]) == ("61.0000", f"{math.sqrt(2):.4f}")
+    assert [lines[0][key] for key in ("difference", "low", "high")] == ["3.0000", "-9.7062", "15.7062"]
+    assert [lines[1][key] for key in ("difference", "low", "high")] == ["", "", ""]
+
+
+def test_without_fedavg_the_first_method_is_the_baseline() -> None:
+    assert table(row("moon", 1, 2), row("fedprox", 3, 4)).baseline("").label == "moon"
+    assert table(row("moon", 1, 2), row("fedavg", 3, 4)).baseline("").label == "fedavg"
+
+
+def test_differences_stay_within_a_setting() -> None:
+    rows = [
+        row(m, v, v + 1, setting=s) for s, m, v in (("a", "fedavg", 10.0), ("b", "fedavg", 50.0), ("b", "moon", 55))
+    ]
+    gap = table(*rows).gap(rows[2])
+    assert gap
+    assert gap.mean == 5
+
+
+def test_one_seed_has_no_spread_and_no_interval() -> None:
+    found = write.to_markdown(table(row("fedavg", 60.0), row("moon", 61.5), seeds=1))
+    assert "| moon | **61.50** | **61.50** | **61.50** | +1.50 (one seed) |" in found
+    assert "one seed proves nothing" in found
+
+
+def test_the_best_mean_of_each_setting_is_bold() -> None:
+    rows = [row(m, v, v, setting=s) for s, m, v in (("a", "x", 1), ("a", "y", 2), ("b", "x", 9), ("b", "y", 8))]
+    lines = write.to_latex(table(*rows)).splitlines()
+    assert [("\\textbf" in line) for line in lines if " & " in line][1:] == [False, True, True, False]
+
+
+def test_a_row_with_a_failed_seed_neither_leads_nor_has_a_say() -> None:
+    found = table(row("a", 50.0, 51.0), row("b", 99.0, 0.0, failed={1: "it broke"}), row("c", 10.0, 11.0))
+    assert not found.leads(found.rows[1], "best")
+    assert found.leads(found.rows[0], "best")
+    assert "b is left out, 1 of 2 seeds failed" in finding(found, "")
+    assert finding(found, "").startswith("a wins")
+    assert "seed 1 failed: it broke" in write.to_csv(found)
+
+
+def test_a_method_that_failed_altogether_says_so() -> None:
+    found = write.to_markdown(table(row("a", 1.0, 2.0), row("b", failed={0: "no | memory", 1: "x"})))
+    assert "| b | failed | failed | failed | - | seed 0 failed: no \\| memory; seed 1 failed: x |" in found
+
+
+def test_finding_names_who_is_within_the_interval() -> None:
+    found = table(
+        row("fedavg", 60.0, 64.0), row("moon", 63.0, 63.4), row("fedprox", 61.0, 62.0), row("bad", 13.0, 13.4)
+    )
+    assert finding(found, "") == (
+        "no clear winner: moon leads with 63.20 % (mean of the last ten rounds), 1.20 points ahead of fedavg, but "
+        "fedavg and fedprox are within the interval over 2 seeds."
+    )
+
+
+def test_finding_of_a_clear_lead() -> None:
+    found = table(row("fedavg", 60.0, 61.0, 62.0), row("moon", 70.0, 71.1, 72.0), seeds=3)
+    assert in_words(found) == (
+        "moon wins: 71.03 % (mean of the last ten rounds), 10.03 points ahead of fedavg; clear over 3 seeds."
+    )
+
+
+def test_finding_has_a_line_per_setting() -> None:
+    rows = [row("a", 1.0, 2.0, setting=s) for s in ("s=2", "s=5")]
+    assert [line.partition(":")[0] for line in in_words(table(*rows)).splitlines()] == ["s=2", "s=5"]
+
+
+def test_latex_escapes_what_is_special_there() -> None:
+    strange = r"a_b & 100% #1 $x {y} ~z ^w \v <u|t>"
+    found = write.to_latex(table(row(strange, 1.0, 2.0, setting="50 %_")))
+    assert (
+        r"a\_b \& 100\% \#1 \$x \{y\} \textasciitilde{}z \textasciicircum{}w \textbackslash{}v "
+        r"\textless{}u\textbar{}t\textgreater{}"
+    ) in found
+    assert r"50 \%\_ & " in found
+    assert r"1.50 $\pm$ 0.71" in found
+    rows = [line for line in found.splitlines() if line.endswith(r"\\")]
+    assert {line.replace(r"\&", "").count("&") for line in rows} == {5}
+
+
+def metrics(validation: list[float], test: list[float]) -> pd.DataFrame:
+    """The rows of a run; round 0 is the untrained model."""
+    values = [(r, s, v) for s, vs in (("validation", validation), ("test", test)) for r, v in enumerate(vs)]
+    more = [(1, "test", "loss", 99.0), (1, "validation", "accuracy/0", 99.0)]
+    rows = [(r, s, "accuracy", v) for r, s, v in values] + more
+    frame = pd.DataFrame(rows, columns=["round", "split", "metric", "value"])
+    return frame.assign(run="x", method="m", seed=0, who="server").sample(frac=1, random_state=0)
+
+
+def test_the_round_is_validations_best_and_not_tests() -> None:
+    assert choose_round(metrics([99, 50, 70, 70, 60], [99, 90, 40, 45, 80])) == Choice(2, 70, 40)
+
+
+def test_the_candidate_is_validations_best_and_not_tests() -> None:
+    """Candidate b has by far the best test accuracy in every round, and the worse validation accuracy."""
+    a = {seed: choose_round(metrics([0, 60, 61 + seed], [0, 30, 31])) for seed in (0, 1)}
+    b = {seed: choose_round(metrics([0, 60, 60 + seed], [0, 95, 99])) for seed in (0, 1)}
+    assert choose_candidate({"b": b, "a": a}) == "a"
+    assert [choice.test for choice in a.values()] == [31, 31]
+
+
+def test_a_selected_row_is_the_candidate_that_validation_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two values of mu, 0.1 is better on the held-out rows and 1 on the test rows."""
+    options = {"methods": ["fedavg", "fedprox"], "seeds": "0-1", "select": "validation"}
+    tuned = options | {"tune": {"fedprox": {"method.prox.mu": [1, 0.1]}}}
+    grid = grids.load("quick", [], tuned)
+    curves = {
+        "fedavg": metrics([0, 40, 50], [0, 41, 42]),
+        "fedprox mu=1": metrics([0, 60, 55], [0, 90, 99]),
+        "fedprox mu=0.1": metrics([0, 60, 70], [0, 80, 33]),
+    }
+    runs = {cell.name: SimpleNamespace(metrics=curves[cell.label]) for cell in grid.cells}
+    monkeypatch.setattr("unskew.compare.table.load", lambda folder: runs[folder.name])
+    found = tables.read(grid, Path("out"), {})
+    assert [row.label for row in found.rows] == ["fedavg", "fedprox mu=0.1"]
+    assert found.rows[1].scores == {"selected": {0: 33, 1: 33}, "validation": {0: 70, 1: 70}}
+    assert found.rows[1].notes == ("chosen of 2 candidates", "rounds 2, 2")
+    assert "fedavg leads" in in_words(found) or "fedavg wins" in in_words(found)
+    assert "held out; the test set was read once" in write.to_markdown(found)
+
+
+def test_refused_messages_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = grids.load("quick", [], {"methods": ["fedavg"], "seeds": "3"})
+    rows = metrics([], [0, 10.0])
+    rows.loc[rows["metric"] == "loss", "metric"] = "dropped"
+    run = SimpleNamespace(metrics=rows, summary=SimpleNamespace(best=1.0, final=2.0, mean_last10=3.0))
+    monkeypatch.setattr("unskew.compare.table.load", lambda folder: run)
+    (found,) = tables.read(grid, Path("out"), {}).rows
+    assert found.notes == ("seed 3: 1 messages were not finite and were refused",)
+    assert found.scores == {"best": {3: 1.0}, "final": {3: 2.0}, "mean_last10": {3: 3.0}}
+
+
+def test_a_candidate_that_misses_a_seed_is_not_chosen() -> None:
+    whole, part = {0: Choice(1, 50, 0), 1: Choice(1, 50, 0)}, {1: Choice(1, 90, 0)}
+    assert choose_candidate({"part": part, "whole": whole}) == "whole"
+    assert choose_candidate({"none": {}, "nothing": {}}) == "none"
+
+
+@pytest.mark.parametrize("form", [write.to_csv, write.to_markdown, write.to_latex])
+def test_every_form_names_every_row(form) -> None:
+    found = form(table(row("fedavg", 1.0, 2.0), row("moon", 3.0, 4.0, notes=("hello",))))
+    for word in ("fedavg", "moon", "hello"):
+        assert word in found

@@ -58,7 +58,7 @@ def test_differences_stay_within_a_setting() -> None:
 def test_one_seed_has_no_spread_and_no_interval() -> None:
     found = write.to_markdown(table(row("fedavg", 60.0), row("moon", 61.5), seeds=1))
     assert "| moon | **61.50** | **61.50** | **61.50** | +1.50 (one seed) |" in found
-    assert "one seed proves nothing" in found
+    assert "One seed cannot tell" in found
 
 
 def test_the_best_mean_of_each_setting_is_bold() -> None:
@@ -68,11 +68,11 @@ def test_the_best_mean_of_each_setting_is_bold() -> None:
 
 
 def test_a_row_with_a_failed_seed_neither_leads_nor_has_a_say() -> None:
-    found = table(row("a", 50.0, 51.0), row("b", 99.0, 0.0, failed={1: "it broke"}), row("c", 10.0, 11.0))
+    found = table(row("a", 50.0, 51.0), row("b", 99.0, 0.0, failed={1: "it broke"}), row("c", 10.0, 11.1))
     assert not found.leads(found.rows[1], "best")
     assert found.leads(found.rows[0], "best")
-    assert "b is left out, 1 of 2 seeds failed" in finding(found, "")
-    assert finding(found, "").startswith("a wins")
+    assert "b is left out: 1 of 2 seeds failed." in finding(found, "")
+    assert finding(found, "").startswith("a is clearly ahead")
     assert "seed 1 failed: it broke" in write.to_csv(found)
 
 
@@ -83,18 +83,21 @@ def test_a_method_that_failed_altogether_says_so() -> None:
 
 def test_finding_names_who_is_within_the_interval() -> None:
     found = table(
-        row("fedavg", 60.0, 64.0), row("moon", 63.0, 63.4), row("fedprox", 61.0, 62.0), row("bad", 13.0, 13.4)
+        row("fedavg", 60.0, 64.0), row("moon", 63.0, 63.4), row("fedprox", 61.0, 62.0), row("bad", 13.0, 13.5)
     )
     assert finding(found, "") == (
-        "no clear winner: moon leads with 63.20 % (mean of the last ten rounds), 1.20 points ahead of fedavg, but "
-        "fedavg and fedprox are within the interval over 2 seeds."
+        "No clear winner: moon has the highest mean, but fedavg and fedprox may be as good. moon reaches 63.2 % "
+        "(mean of the last ten rounds); its paired lead over fedavg is +1.2 points, interval −67.5 to +69.9 over 2 "
+        "seeds (95 % shared over 3 comparisons). It is clearly ahead of bad only. More seeds would narrow the "
+        "intervals; until then nothing here speaks against fedavg, the simplest."
     )
 
 
 def test_finding_of_a_clear_lead() -> None:
     found = table(row("fedavg", 60.0, 61.0, 62.0), row("moon", 70.0, 71.1, 72.0), seeds=3)
     assert in_words(found) == (
-        "moon wins: 71.03 % (mean of the last ten rounds), 10.03 points ahead of fedavg; clear over 3 seeds."
+        "moon is clearly ahead, by 10.0 points. moon reaches 71.0 % (mean of the last ten rounds); its paired lead "
+        "over fedavg is +10.0 points, interval +9.9 to +10.2 over 3 seeds (95 % interval)."
     )
 
 
@@ -153,7 +156,7 @@ def test_a_selected_row_is_the_candidate_that_validation_chose(monkeypatch: pyte
     assert [row.label for row in found.rows] == ["fedavg", "fedprox mu=0.1"]
     assert found.rows[1].scores == {"selected": {0: 33, 1: 33}, "validation": {0: 70, 1: 70}}
     assert found.rows[1].notes == ("chosen of 2 candidates", "rounds 2, 2")
-    assert "fedavg leads" in in_words(found) or "fedavg wins" in in_words(found)
+    assert "fedavg reaches 42.0 % (test accuracy in the round that validation chose)" in in_words(found)
     assert "held out; the test set was read once" in write.to_markdown(found)
 
 

@@ -30,6 +30,11 @@ def test_one_seed_proves_nothing():
     assert math.isnan(mean_and_std([1.0])[1])
 
 
+def test_equal_differences_are_no_certainty():
+    found = difference({0: 5.0, 1: 6.0}, {0: 4.0, 1: 5.0})
+    assert (found.mean, found.clear) == (1.0, False)
+
+
 def test_a_leader_far_ahead_is_a_clear_winner():
     scores = {"a": {0: 50.0, 1: 51.0, 2: 50.5}, "b": {0: 60.0, 1: 61.2, 2: 60.4}, "c": {0: 40.0, 1: 41.1, 2: 40.6}}
     found = verdict(scores)

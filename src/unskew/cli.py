@@ -41,7 +41,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Start with `unskew run quick`; `unskew COMMAND --help` tells more about each.",
+    epilog="Start with `unskew demo`; `unskew COMMAND --help` tells more about each.",
 )
 
 

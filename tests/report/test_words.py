@@ -1,7 +1,8 @@
 """The finding, sentence by sentence."""
 
 from unskew.report.settings import settings_of
-from unskew.report.words import costs, finding
+from unskew.report.words import costs
+from unskew.results.finding import finding
 
 from .made import made
 

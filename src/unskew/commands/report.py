@@ -16,7 +16,7 @@ def report(
     title: Annotated[str | None, typer.Option(help="the page's title; methods and data without it")] = None,
     metric: Annotated[str, typer.Option(help="what decides: mean_last10, best or final")] = "mean_last10",
 ) -> None:
-    """Write one HTML page: what was found, on what data, at which cost."""
+    """Write one HTML page about runs: finding, figures, costs."""
     from unskew.report.page import title_of, write
     from unskew.results.load import load
 

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from unskew.report.settings import KEYS, Setting, leaves
-from unskew.report.units import listed
 from unskew.results.load import Loaded
+from unskew.results.units import listed
 
 SHOWN = ("data", "partition", "model", "work", "engine")
 DEPARTURES = ("differs", "batchnorm")

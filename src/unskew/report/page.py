@@ -14,7 +14,8 @@ from unskew.report import facts
 from unskew.report.panel import Studio
 from unskew.report.sections import SECTIONS
 from unskew.report.settings import Setting, settings_of
-from unskew.report.words import METRICS, Finding, costs, finding, scores_of
+from unskew.report.words import costs, scores_of
+from unskew.results.finding import METRICS, Finding, finding
 from unskew.results.load import Loaded
 
 HERE = Path(__file__).parent

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from unskew.errors import UserError
+from unskew.results.finding import REFERENCE
 from unskew.results.folder import manifest_of
 from unskew.results.load import Loaded
 
 KEYS = ("data", "partition", "model", "rounds", "participation", "weights", "absence", "preset")
-REFERENCE = "fedavg"
 
 
 @dataclass(frozen=True)

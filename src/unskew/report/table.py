@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 from statistics import fmean
 
-from unskew.report.settings import REFERENCE, Entry, Setting
+from unskew.report.settings import Entry, Setting
 from unskew.report.speedup import SpeedUp, speed_up
-from unskew.report.units import in_bytes, in_seconds, spread
+from unskew.results.finding import REFERENCE
 from unskew.results.statistics import mean_and_std
 from unskew.results.tables import test_accuracy
+from unskew.results.units import in_bytes, in_seconds, spread
 
 ACCURACIES = {"best": "best, %", "final": "final, %", "mean_last10": "last ten, %"}
 

@@ -15,7 +15,10 @@ Scores = Mapping[int, float]  # seed -> accuracy
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of paired differences and its Student interval; with fewer than two pairs the interval is unbounded."""
+    """Mean of paired differences and its Student interval, unbounded with fewer than two pairs or equal ones.
+
+    Equal differences come from coarse test sets and few seeds; an interval without width would claim certainty.
+    """
 
     mean: float
     low: float
@@ -47,7 +50,7 @@ def difference(ours: Scores, theirs: Scores, confidence: float = CONFIDENCE) -> 
     """
     pairs = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
     mean, spread = mean_and_std(pairs)
-    if len(pairs) < 2:
+    if len(pairs) < 2 or spread == 0:
         return Difference(mean, -math.inf, math.inf, len(pairs))
     half = float(student.ppf((1 + confidence) / 2, len(pairs) - 1)) * spread / math.sqrt(len(pairs))
     return Difference(mean, mean - half, mean + half, len(pairs))

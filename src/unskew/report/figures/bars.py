@@ -21,7 +21,7 @@ from unskew.report.figures.sheet import (
     styled,
     whole,
 )
-from unskew.report.units import in_bytes, in_seconds
+from unskew.results.units import in_bytes, in_seconds
 
 ROW = 20.0  # pixels of a bar and its share of the gap
 

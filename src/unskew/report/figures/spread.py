@@ -27,7 +27,7 @@ from unskew.report.figures.sheet import (
     styled,
     whole,
 )
-from unskew.report.units import points
+from unskew.results.units import points
 
 ROW = 30.0
 

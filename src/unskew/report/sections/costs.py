@@ -9,8 +9,8 @@ from unskew.report.figures import bars, lines
 from unskew.report.figures.sheet import marks
 from unskew.report.panel import Panel, Studio, legend
 from unskew.report.settings import Setting
-from unskew.report.units import in_bytes, listed
 from unskew.report.words import time_doubt
+from unskew.results.units import in_bytes, listed
 
 
 def traffic(setting: Setting, studio: Studio) -> Panel:

@@ -12,9 +12,10 @@ from unskew.report.figures.sheet import marks
 from unskew.report.panel import Panel, Studio
 from unskew.report.settings import Setting
 from unskew.report.table import results
-from unskew.report.units import listed
-from unskew.report.words import METRICS, scores_of, time_doubt
+from unskew.report.words import scores_of, time_doubt
+from unskew.results.finding import METRICS
 from unskew.results.statistics import difference
+from unskew.results.units import listed
 
 
 def curves(setting: Setting, studio: Studio) -> Panel:

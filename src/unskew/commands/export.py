@@ -21,7 +21,7 @@ def export(
         Path | None, typer.Option(help="file to write; model.pt2 or model.onnx in the run without it")
     ] = None,
 ) -> None:
-    """Write a run's model as one program, with its class names and the scale of its inputs."""
+    """Write a run's model as one program: torch.export or ONNX."""
     import warnings
 
     from unskew.results.export import export as write

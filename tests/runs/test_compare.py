@@ -182,7 +182,7 @@ def test_failing_cells_are_told_and_the_others_go_on(
     said = unskew("compare", many, *SMALL, "--out", out, "--jobs", "1")
     assert said.code == 2
     assert "Traceback" not in said.err
-    assert "moon is left out, 2 of 2 seeds failed" in said.out
+    assert "moon is left out: 2 of 2 seeds failed." in said.out
     for name in ("table.csv", "table.md"):
         text = (out / name).read_text().replace("\\", "")
         assert "seed 0 failed: its process ended unexpectedly (exit code -9)" in text

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from unskew.results.statistics import difference, mean_and_std, verdict
+from unskew.results.statistics import common, difference, mean_and_std, verdict
 
 
 def test_a_paired_difference_is_scipys_interval():
@@ -31,8 +31,15 @@ def test_one_seed_proves_nothing():
 
 
 def test_equal_differences_are_no_certainty():
-    found = difference({0: 5.0, 1: 6.0}, {0: 4.0, 1: 5.0})
-    assert (found.mean, found.clear) == (1.0, False)
+    """Two more right answers of 360 with either seed: in percent the differences are not equal to the last bit."""
+    found = difference({0: 100 * 202 / 360, 1: 100 * 203 / 360}, {0: 100 * 200 / 360, 1: 100 * 201 / 360})
+    assert found.mean == pytest.approx(100 * 2 / 360)
+    assert not found.clear
+
+
+def test_methods_are_compared_at_the_seeds_that_all_have():
+    found = common({"a": {0: 80.0, 1: 20.0}, "b": {1: 30.0, 2: 90.0}})
+    assert found == {"a": {1: 20.0}, "b": {1: 30.0}}
 
 
 def test_a_leader_far_ahead_is_a_clear_winner():

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
-from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -20,6 +17,7 @@ from unskew.commands.methods import methods
 from unskew.commands.models import models
 from unskew.commands.partition import partition
 from unskew.commands.report import report
+from unskew.commands.run import run
 from unskew.errors import Stopped, UserError
 
 INTERRUPTED = 130
@@ -50,36 +48,7 @@ def about() -> None:
     """Federated learning on label-skewed, scarce and absent client data, with the privacy leak measured."""
 
 
-@app.command()
-def run(
-    recipe: Annotated[
-        str, typer.Argument(help="a YAML file, or the name of a recipe that comes with unskew, such as quick")
-    ],
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as method.prox.mu=0.1 seed=3")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="folder of the run; runs/<recipe>-<method>-s<seed>-<hash> without it")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="go on with the run in that folder, if there is one")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON line last")] = False,
-    data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
-) -> None:
-    """Train one method and keep everything about it in a folder."""
-    from unskew import recipe as recipes
-    from unskew.run import run as play
-    from unskew.show import Terminal
-
-    name, experiment = recipes.load(recipe, overrides)
-    done = play(experiment, out=out, resume=resume, name=name, data_dir=data_dir, show=Terminal())
-    summary = asdict(done.summary)
-    if as_json:
-        keys = ("run", "method", "best", "best_round", "final", "bytes_up", "bytes_down", "seconds")
-        typer.echo(json.dumps({key: summary[key] for key in keys}))
-    else:
-        typer.echo(in_words(summary))
-
-
+app.command()(run)
 app.command()(compare)
 app.command()(demo)
 app.command()(report)
@@ -88,17 +57,6 @@ app.command()(methods)
 app.command()(models)
 app.add_typer(data_app, name="data")
 app.command()(export)
-
-
-def in_words(summary: dict[str, Any]) -> str:
-    """The summary as a person reads it."""
-    up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
-    stopped = f"stopped after round {summary['last_round']}: {summary['stopped']}\n" if summary["stopped"] else ""
-    return (
-        f"{summary['method']}: best {summary['best']:.2f} % in round {summary['best_round']}, "
-        f"final {summary['final']:.2f} %, last ten {summary['mean_last10']:.2f} %; "
-        f"{up:.1f} MB up, {down:.1f} MB down, {summary['seconds']:.1f} s\n{stopped}kept in {summary['run']}"
-    )
 
 
 def _end(number: int, frame: object) -> None:
@@ -121,7 +79,7 @@ def main() -> None:
         typer.echo(f"unskew: {stop}", err=True)
         sys.exit(INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo("unskew: stopped; the same command with --resume goes on after the last complete round", err=True)
+        typer.echo("unskew: stopped", err=True)
         sys.exit(INTERRUPTED)
     except Exception as error:
         # Usage errors carry their own message and exit code; anything else is ours and keeps its traceback.

@@ -14,7 +14,7 @@ import pytest
 
 import unskew as us
 from unskew.core.federation import Federation
-from unskew.run import Silent
+from unskew.runner import Silent
 
 from . import toys
 

@@ -40,7 +40,7 @@ class Teller:
 def serve(lines: IO[str], teller: Teller) -> None:
     """Play every cell that comes, until the other end closes."""
     from unskew.recipe import validate
-    from unskew.run import run
+    from unskew.runner import run
 
     for line in lines:
         cell = json.loads(line)

@@ -111,6 +111,7 @@ def _gone() -> UserError:
 def _serve(i: int, pairs: list[tuple[Connection, Connection]], handle: Handle) -> None:
     """A worker's life: answer until the other end closes. Ctrl-C is for the parent, which saves first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's handler would print a traceback of this process
     torch.set_num_threads(1)
     mine = pairs[i][1]
     for ours, theirs in pairs:

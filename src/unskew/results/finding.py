@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from unskew.results.statistics import CONFIDENCE, Difference, Scores, difference, mean_and_std, verdict
+from unskew.results.statistics import CONFIDENCE, Difference, Scores, common, difference, mean_and_std, verdict
 from unskew.results.units import listed, points
 
 REFERENCE = "fedavg"  # what others are measured against, where it is there
@@ -30,14 +30,20 @@ def finding(scores: Mapping[str, Scores], metric: str) -> Finding:
     """Three honest cases: a clear leader, none, or one seed, which cannot tell."""
     if len(scores) == 1:
         return _alone(next(iter(scores)), next(iter(scores.values())), metric)
+    scores = common(scores)
+    if not next(iter(scores.values())):
+        return Finding(
+            "Nothing can be said: the methods have no seed in common.",
+            f"Run {listed(list(scores))} with the same seeds; only then do they see the same split and clients.",
+        )
     found = verdict(scores)
     lead, mean = found.leader, fmean(scores[found.leader].values())
     rivals = sorted((name for name in scores if name != lead), key=lambda name: -fmean(scores[name].values()))
     share = 1 - (1 - CONFIDENCE) / len(rivals)
     gaps = {name: difference(scores[lead], scores[name], share) for name in rivals}
     reached = f"{lead} reaches {mean:.1f} % ({METRICS[metric]})"
-    if all(gap.pairs < 2 for gap in gaps.values()):
-        return _one_seed(lead, reached, rivals[0], mean - fmean(scores[rivals[0]].values()))
+    if gaps[rivals[0]].pairs < 2:
+        return _one_seed(lead, reached, rivals[0], gaps[rivals[0]].mean)
     if found.clear:
         least = min(rivals, key=lambda name: gaps[name].low)
         also = "" if least == rivals[0] else f"; over {least} it is at least {points(gaps[least].low)}"
@@ -80,8 +86,6 @@ def _interval(gap: Difference) -> str:
 
 
 def _lead(rival: str, gap: Difference) -> str:
-    if gap.pairs < 2:
-        return f"it has fewer than two seeds in common with {rival}, so that its lead has no interval"
     return f"its paired lead over {rival} is {points(gap.mean)} points, {_interval(gap)} over {gap.pairs} seeds"
 
 

@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from scipy.stats import t as student
 
 CONFIDENCE = 0.95
+ROUNDING = 1e-9  # differences of accuracies that are equal may differ by this much
 Scores = Mapping[int, float]  # seed -> accuracy
 
 
@@ -50,7 +51,7 @@ def difference(ours: Scores, theirs: Scores, confidence: float = CONFIDENCE) -> 
     """
     pairs = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
     mean, spread = mean_and_std(pairs)
-    if len(pairs) < 2 or spread == 0:
+    if len(pairs) < 2 or spread < ROUNDING:
         return Difference(mean, -math.inf, math.inf, len(pairs))
     half = float(student.ppf((1 + confidence) / 2, len(pairs) - 1)) * spread / math.sqrt(len(pairs))
     return Difference(mean, mean - half, mean + half, len(pairs))
@@ -68,8 +69,17 @@ class Verdict:
         return not self.level
 
 
+def common(scores: Mapping[str, Scores]) -> dict[str, dict[int, float]]:
+    """The same scores at the seeds that all methods have."""
+    seeds = set.intersection(*(set(each) for each in scores.values()))
+    return {name: {seed: each[seed] for seed in sorted(seeds)} for name, each in scores.items()}
+
+
 def verdict(scores: Mapping[str, Scores]) -> Verdict:
-    """Compare the leader with every other method, at a confidence shared out over the comparisons (Bonferroni)."""
+    """Compare the leader with every other method, at a confidence shared out over the comparisons (Bonferroni).
+
+    All methods must have the same seeds: a mean over easier seeds would lead for no merit (see `common`).
+    """
     leader = max(scores, key=lambda name: mean_and_std(list(scores[name].values()))[0])
     others = [name for name in scores if name != leader]
     confidence = 1 - (1 - CONFIDENCE) / max(len(others), 1)

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -55,22 +56,19 @@ def opened(experiment: Experiment, folder: Path, run: str, first: int) -> Iterat
     """All loggers of an experiment; they are closed whatever happens, and told whether it went well."""
     settings = {key: _plain(value) for key, value in dotted(experiment.resolved()).items()}
     subject = Subject(run, folder, settings, first)
-    trackers: list[Tracker] = []
-    failed = True
-    try:
-        trackers += [_open(config, subject) for config in experiment.track]
+    with contextlib.ExitStack() as all_of:
+        trackers = []
+        for config in experiment.track:
+            trackers.append(_open(config, subject))
+            all_of.push(partial(_close, trackers[-1]))
         yield trackers
-        failed = False
-    finally:
-        for tracker in trackers:
-            _close(tracker, failed)
 
 
-def _close(tracker: Tracker, failed: bool) -> None:
+def _close(tracker: Tracker, kind: type[BaseException] | None, *_: Any) -> None:
     try:
-        tracker.close(failed)
+        tracker.close(kind is not None)
     except Exception as error:
-        if not failed:  # else what went wrong first is what counts
+        if kind is None:  # else what went wrong first is what counts
             raise UserError(
                 f"track: {type(tracker).__module__} did not end ({type(error).__name__}: {error}); every round is "
                 "saved: go on with --resume, without track if need be"

@@ -2,13 +2,17 @@
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 
 import pytest
 
 import unskew
 
-MODULES = [module.name for module in pkgutil.walk_packages(unskew.__path__, "unskew.") if module.name != "unskew.cli"]
+# Kernels need Triton, which comes with PyTorch's GPU builds only.
+GPU_ONLY = () if importlib.util.find_spec("triton") else ("conv", "norm", "planes")
+APART = {"unskew.cli", *(f"unskew.engine.kernels.{name}" for name in GPU_ONLY)}
+MODULES = [module.name for module in pkgutil.walk_packages(unskew.__path__, "unskew.") if module.name not in APART]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from unskew.core.client import descend_step
+from unskew.core.optimiser import slots_of
 from unskew.core.work import Work, clip_gradients
 from unskew.experiment import LocalConfig
 
@@ -246,3 +247,28 @@ def test_unused_parameter_still_decays() -> None:
     used, idle = (torch.ones((), dtype=torch.float64, requires_grad=True) for _ in range(2))
     descend_step(used * 1.0, {"u": used, "i": idle}, work.make([used, idle]), work, stacked=False)
     assert idle.item() == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [{"momentum": 0.9, "weight_decay": 1e-3}, {}, {"momentum": 0.9, "nesterov": True}, {"optimiser": "adamw"}],
+    ids=["momentum", "plain", "nesterov", "adamw"],
+)
+def test_slots_made_before_and_a_rate_in_a_tensor_change_nothing(kind: dict) -> None:
+    """What a recorded step uses on a GPU, in its CPU form: one kernel for all leaves, the rate read from memory."""
+    work, ends = Work(batch=1, lr=0.1, **kind), []
+    for fused in (False, True):
+        torch.manual_seed(0)
+        leaves = [torch.randn(3, 4, requires_grad=True), torch.randn(2, requires_grad=True)]
+        optimiser = work.make(leaves, [slots_of(work, leaf) for leaf in leaves] if fused else ())
+        rate = torch.tensor(work.lr)
+        if fused:
+            optimiser._fused, optimiser.lr = True, rate
+        for step, lr in enumerate((0.1, 0.1, 0.05)):
+            rate.fill_(lr)
+            optimiser.lr = rate if fused else lr
+            for leaf in leaves:
+                leaf.grad = torch.sin(leaf.detach() * (step + 1))
+            optimiser.step()
+        ends.append(torch.cat([leaf.detach().flatten() for leaf in leaves]))
+    torch.testing.assert_close(*ends)

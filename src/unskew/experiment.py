@@ -94,7 +94,9 @@ class Experiment(Strict):
     local: LocalConfig = LocalConfig()
     engine: EngineConfig = EngineConfig()
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto: a GPU if there is one")
-    precision: Literal["float32", "tf32", "float64"] = "float32"
+    precision: Literal["float32", "tf32", "bf16", "float64"] = Field(
+        "float32", description="tf32: products in TF32; bf16: activations and products in bf16, weights in float32"
+    )
     evaluate: EvaluateConfig = EvaluateConfig()
     record: RecordConfig = RecordConfig()
     preset: Literal["paper", "released"] = Field(

@@ -93,7 +93,7 @@ class Player:
         if manifest is not None:
             self._check_world(manifest["world"])
             snap = self.folder.load(manifest, self.store, engine.device)
-            federation.model.initial = self.folder.read_initial()
+            federation.model.initial.update(self.folder.read_initial())
             self._last, self._saved_round = snap, snap.round
             metrics = self.folder.tables["metrics"].frame()
             self._best = best_of(metrics)

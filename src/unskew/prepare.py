@@ -139,12 +139,12 @@ def deal_rows(experiment: Experiment, dataset: Dataset, root: Path | None) -> Pa
 
 
 def _model(experiment: Experiment, dataset: Dataset, given: nn.Sequential | None, dtype: torch.dtype) -> Model:
-    shape, classes = tuple(dataset.shape), len(dataset.classes)
+    shape, classes, half = tuple(dataset.shape), len(dataset.classes), experiment.precision == "bf16"
     if given is None:
         seed = key_of(experiment.seed, "model")
-        net = models.build(experiment.model.name, shape, classes, seed, dtype, experiment.model.batchnorm)
+        net = models.build(experiment.model.name, shape, classes, seed, dtype, experiment.model.batchnorm, half)
     else:
-        net = Model(given, "custom", dtype, experiment.model.batchnorm)
+        net = Model(given, "custom", dtype, experiment.model.batchnorm, half)
     _try_out(net, dataset.prepare(dataset.train.x[:2]).to(dtype), classes)
     return net
 

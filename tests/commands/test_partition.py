@@ -93,14 +93,14 @@ def test_lowest_share_names_its_round() -> None:
 
 
 def test_padding_of_the_stacked_engine() -> None:
-    """Sizes 5, 5, 5 waste nothing. Twelve different numbers of steps do not fit eight widths without waste."""
+    """Sizes 5, 5, 5 waste nothing. Seventy different numbers of steps share 24 widths, which wastes a little."""
     from unskew.core.work import Work
 
     work = Work(batch=1, lr=0.1)
     even = split._steps(np.full((3, 1), 5), [[0, 1, 2]], work)
-    ragged = split._steps(np.arange(1, 13)[:, None], [list(range(12))], work)
+    ragged = split._steps(np.arange(1, 71)[:, None], [list(range(70))], work)
     assert (even.padding, even.longest, even.total) == (0, 5, 15)
-    assert 0 < ragged.padding < 0.2
+    assert 0 < ragged.padding < 0.05
 
 
 WARN = {

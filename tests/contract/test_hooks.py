@@ -151,6 +151,9 @@ def test_draws_and_streams_get_numbers_and_losses_get_tensors(engine: str, spy: 
 
         exchange = us.Exchange("after merge", model=False)
 
+        def client_init(self, model: Any, client: us.Newcomer) -> State:
+            return {"id": torch.tensor(client.id)}
+
         def note(self, where: str) -> None:
             seen.setdefault(where, set()).add(type(self.p))
 

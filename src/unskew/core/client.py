@@ -210,10 +210,11 @@ def finish(
 def descend_step(loss: Tensor, leaves: State, optimiser: Optimiser, work: Work, stacked: bool) -> None:
     """One ordinary backward and one optimiser step on the leaves, in place."""
     if work.scope == "step":
-        optimiser.state.clear()
+        for slot in (t for slots in optimiser.state.values() for t in slots.values() if isinstance(t, Tensor)):
+            slot.zero_()  # the same as forgetting it
     tensors = list(leaves.values())
     for leaf, grad in zip(tensors, torch.autograd.grad(loss, tensors, allow_unused=True)):
-        leaf.grad = torch.zeros_like(leaf) if grad is None else grad
+        leaf.grad = torch.zeros_like(leaf) if grad is None else grad.contiguous()  # a fused optimiser asks for it
     if work.clip is not None:
         clip_gradients(tensors, work.clip, stacked)
     optimiser.step()

@@ -129,7 +129,7 @@ class Federation:
                 p.name: outcome.terms[p.name] for p in self.method.parts if p.name in outcome.terms
             }
             # Together or not at all: state that belongs to a refused share must not stay with the client.
-            whole = is_finite(outcome.shared)
+            whole = outcome.finite is not False and (outcome.finite or is_finite(outcome.shared))
             taken = self._take_in(snap, "train", outcome, inbox, report, declared, whole)
             for name, sent in outcome.shared.items():
                 one = outcome._replace(message={name: sent}, mine={})
@@ -157,7 +157,7 @@ class Federation:
     ) -> bool:
         """One client's message: declared, entered in the ledger, refused or added up, its state kept."""
         client, message = outcome.client, in_order(outcome.message, declared)
-        taken = acceptable and inbox.add(client, self.rows[client], message)
+        taken = acceptable and inbox.add(client, self.rows[client], message, outcome.finite)
         for part, sent in message.items():
             for name, value in sent.items():
                 snap.ledger.up(snap.round, phase, client, part, name, declared[part][name], value)

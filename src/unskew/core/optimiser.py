@@ -6,23 +6,31 @@ compiler when the first one is made, which costs a run's start more than its fir
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
+from unskew.core.state import State
+
 if TYPE_CHECKING:
     from unskew.core.work import Work
 
 
 class Optimiser:
-    """Moves leaves in place; `state` has each leaf's slots by name and may be cleared or filled by the caller."""
+    """Moves leaves in place; `state` has each leaf's slots by name.
 
-    def __init__(self, leaves: list[Tensor], work: Work) -> None:
+    With `slots` of the caller's, made by `slots_of`, nothing is allocated later. A learning rate in a tensor on a GPU
+    is read there at every step, in one kernel for all leaves, so that a recorded step follows the schedule.
+    """
+
+    def __init__(self, leaves: list[Tensor], work: Work, slots: list[State] | None = None, lr: Tensor | None = None):
         self._leaves, self._work = leaves, work
-        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        self._fused = lr is not None and lr.is_cuda
+        self.lr: Any = lr if self._fused else work.lr
+        self.state: dict[Tensor, State] = dict(zip(leaves, slots or []))
 
     @torch.no_grad()
     def step(self) -> None:
@@ -42,7 +50,8 @@ class Optimiser:
             velocity,
             weight_decay=work.weight_decay,
             momentum=work.momentum,
-            lr=work.lr,
+            lr=self.lr,
+            fused=self._fused or None,
             dampening=0.0,
             nesterov=work.nesterov,
             maximize=False,
@@ -57,11 +66,7 @@ class Optimiser:
         for leaf, slot in zip(self._leaves, slots):
             if not slot:
                 # The counter stays on the host, where reading it waits for nothing.
-                slot |= {
-                    "step": torch.tensor(0.0),
-                    "exp_avg": torch.zeros_like(leaf),
-                    "exp_avg_sq": torch.zeros_like(leaf),
-                }
+                slot |= slots_of(work, leaf) | {"step": torch.tensor(0.0)}
         adam(
             self._leaves,
             grads,
@@ -73,7 +78,8 @@ class Optimiser:
             amsgrad=False,
             beta1=work.betas[0],
             beta2=work.betas[1],
-            lr=work.lr,
+            lr=self.lr,
+            fused=self._fused or None,
             weight_decay=work.weight_decay,
             eps=1e-8,
             maximize=False,
@@ -81,3 +87,11 @@ class Optimiser:
 
     def _grads(self) -> list[Tensor]:
         return [leaf.grad if leaf.grad is not None else torch.zeros_like(leaf) for leaf in self._leaves]
+
+
+def slots_of(work: Work, leaf: Tensor) -> State:
+    """What the optimiser keeps for a leaf, before its first step; zeros are the same as nothing."""
+    if work.optimiser == "sgd":
+        return {"momentum_buffer": torch.zeros_like(leaf)} if work.momentum else {}
+    step = torch.zeros((), device=leaf.device)
+    return {"step": step, "exp_avg": torch.zeros_like(leaf), "exp_avg_sq": torch.zeros_like(leaf)}

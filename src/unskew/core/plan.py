@@ -67,13 +67,14 @@ class Plan:
         """Shuffled passes; a partial last batch is filled with further rows of the same client at weight 0."""
         steps, per_epoch = work.steps_for(rows), max(work.steps_per_epoch(rows), 1)
         generator = self.generator(round, client, "order")
-        size = per_epoch * work.batch
-        weight = (torch.arange(size) < rows).float().view(per_epoch, work.batch)
-        epochs = -(-steps // per_epoch)
-        index = [cycled(torch.from_numpy(generator.permutation(rows)), size) for _ in range(epochs)]
-        if not index:
-            return Order(torch.zeros(0, work.batch, dtype=torch.int64), torch.zeros(0, work.batch))
-        return Order(torch.stack(index).view(-1, work.batch)[:steps], weight.repeat(epochs, 1)[:steps])
+        size, epochs = per_epoch * work.batch, -(-steps // per_epoch)
+        # NumPy, because a round makes thousands of these small arrays, and torch takes several times as long for each.
+        index = np.empty((epochs, size), dtype=np.int64)
+        for epoch in index:
+            epoch[:] = np.resize(generator.permutation(rows), size)  # repeats the order until it is long enough
+        weight = np.tile((np.arange(size) < rows).astype(np.float32), epochs)
+        shape = (-1, work.batch) if steps else (0, work.batch)
+        return Order(*(torch.from_numpy(a.reshape(shape)[:steps]) for a in (index, weight)))
 
     def stream_order(self, round: int, client: int, name: str, stream: Stream, steps: int, batch: int) -> Tensor:
         """[steps, batch] rows of a stream: endless shuffled passes, or independent draws."""
@@ -92,6 +93,8 @@ class Plan:
         self, part: Part, when: Literal["init", "steps", "share"], round: int, client: int, sizes: Sizes
     ) -> dict[str, Tensor]:
         """A part's own random tensors; those of "init" do not depend on the round."""
+        if type(part).draws is Part.draws:  # most parts draw nothing, and a generator costs as much as a small step
+            return {}
         key: Sequence[int | str] = (client, part.name, when) if when == "init" else (round, client, part.name, when)
         drawn = part.draws(when, sizes, self.generator(*key))
         return {name: torch.as_tensor(numbers) for name, numbers in drawn.items()}
@@ -101,8 +104,3 @@ def key_of(*key: int | str, bits: int = 32) -> int:
     """A number that differs for different keys; lengths are part of the text, so ("a", "bc") is not ("ab", "c")."""
     text = "|".join(f"{type(word).__name__}{len(str(word))}:{word}" for word in key)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=bits // 8).digest())
-
-
-def cycled(order: Tensor, size: int) -> Tensor:
-    """The first `size` entries of an order repeated for ever."""
-    return order.repeat(-(-size // len(order)))[:size]

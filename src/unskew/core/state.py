@@ -57,6 +57,16 @@ def stack(trees: Iterable[Any]) -> Any:
     return torch.utils._pytree.tree_map(lambda *leaves: torch.stack(leaves), first, *rest)
 
 
+def unstack(tree: Any, m: int) -> list[Any]:
+    """The inverse of `stack`: one tree for each of `m` clients, made of views."""
+    if isinstance(tree, dict):
+        columns = {name: unstack(inner, m) for name, inner in tree.items()}
+        return [{name: column[i] for name, column in columns.items()} for i in range(m)]
+    if isinstance(tree, Rows):
+        return [Rows(*row) for row in zip(*(t.unbind() for t in tree))]
+    return list(tree.unbind())
+
+
 def size_in_bytes(value: Value) -> int:
     """Bytes of the numbers in a value, as they would be written."""
     return sum(leaf.numel() * leaf.element_size() for leaf in torch.utils._pytree.tree_leaves(value))

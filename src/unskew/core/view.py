@@ -34,11 +34,11 @@ class Frozen:
         with torch.no_grad():
             for i in range(max(c for c in self._cuts if c <= cut), cut):
                 self._cuts[i + 1] = self._model.block(self._state, self._cuts[i], i, train=False)
-        return self._cuts[cut]
+        return at_least_float32(self._cuts[cut])
 
     @property
     def logits(self) -> Tensor:
-        return at_least_float32(self.at(self._model.depth))
+        return self.at(self._model.depth)
 
     def run(self, h: Tensor, start: int, stop: int | None = None) -> Tensor:
         """Blocks start..stop on other rows."""
@@ -123,11 +123,11 @@ class View:
 
     @property
     def logits(self) -> Tensor:
-        return at_least_float32(self.at(self._pass.model.depth))
+        return self.at(self._pass.model.depth)
 
     def at(self, cut: int) -> Tensor:
         """The local model's output at a cut, with gradient, computed once for all parts."""
-        return self._pass.at(cut)
+        return at_least_float32(self._pass.at(cut))
 
     def run(self, h: Tensor, start: int, stop: int | None = None) -> Tensor:
         """Blocks start..stop of the local model on other rows, with gradient, in train mode."""
@@ -158,5 +158,5 @@ class View:
 
 
 def at_least_float32(z: Tensor) -> Tensor:
-    """Logits of a half-precision net as float32; float64 stays."""
+    """Outputs of a half-precision net as float32, in which losses are computed; float64 stays."""
     return z.float() if z.dtype in (torch.float16, torch.bfloat16) else z

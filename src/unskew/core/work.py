@@ -8,6 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from unskew.core.optimiser import Optimiser
+from unskew.core.state import State
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,12 @@ class Work:
         """Batches in one pass, the last one partial."""
         return -(-rows // self.batch)
 
-    def make(self, leaves: Iterable[Tensor]) -> Optimiser:
-        """A fresh optimiser. Only element-wise ones: on stacked leaves they equal one optimiser per client."""
-        return Optimiser(list(leaves), self)
+    def make(self, leaves: Iterable[Tensor], slots: Iterable[State] = (), lr: Tensor | None = None) -> Optimiser:
+        """A fresh optimiser. Only element-wise ones: on stacked leaves they equal one optimiser per client.
+
+        `slots` gives it memory of its own (see `Optimiser`); on a GPU it then reads `lr` anew at every step.
+        """
+        return Optimiser(list(leaves), self, list(slots), lr)
 
     def effective_steps(self, steps: int) -> float:
         """a_k: how far `steps` unit gradients move the weights, in learning rates (FedNova's norm of a)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from unskew.core.client import OWN, Facts, Newcomer, Received, prepare_batch
 from unskew.core.method import Method, Task
-from unskew.core.part import Sizes
+from unskew.core.part import Part, Sizes
 from unskew.core.plan import Plan
 from unskew.core.server import StandIn
 from unskew.core.state import Message, Tree, tree_map
@@ -34,16 +35,25 @@ class Source:
     dtype: torch.dtype
     augment: Augment = field(default_factory=Augment)
     more: dict[str, Tensor] = field(default_factory=dict)
-    _facts: dict[int, Facts] = field(default_factory=dict)
+    _counts: dict[int, Tensor] = field(default_factory=dict)
 
     def facts(self, client: int) -> Facts:
-        """Number of rows and label counts of a client, counted once."""
-        if client not in self._facts:
-            y = self.y[self.index[client].to(self.y.device)]
-            counts = y.sum(0) if y.ndim > 1 else torch.bincount(y, minlength=self.classes)
-            rows = torch.tensor(float(len(y)), dtype=self.dtype, device=y.device)
-            self._facts[client] = Facts(rows, counts.to(self.dtype))
-        return self._facts[client]
+        """Number of rows and label counts of a client."""
+        return tree_map(lambda t: t[0], self.facts_of([client]))
+
+    def facts_of(self, clients: list[int]) -> Facts:
+        """The same for several, with a leading axis; counted once a client, on the host, and moved together."""
+        for k in clients:
+            if k not in self._counts:
+                y = self._labels[self.index[k]]
+                self._counts[k] = y.sum(0) if y.ndim > 1 else torch.bincount(y, minlength=self.classes)
+        rows = torch.tensor([float(len(self.index[k])) for k in clients], dtype=self.dtype)
+        counts = torch.stack([self._counts[k] for k in clients]).to(self.dtype)
+        return Facts(rows.to(self.y.device), counts.to(self.y.device))
+
+    @cached_property
+    def _labels(self) -> Tensor:
+        return self.y.cpu()
 
 
 class Outcome(NamedTuple):
@@ -54,6 +64,7 @@ class Outcome(NamedTuple):
     mine: Tree
     terms: dict[str, Tensor]
     shared: Message = {}  # what exchanges after training sent; never changed in place
+    finite: bool | None = None  # whether all of it is, where the engine has looked; None: look
 
 
 @dataclass(frozen=True)
@@ -128,11 +139,15 @@ class Setting:
 
     def newcomer(self, client: int, source: Source | None = None) -> Tree:
         """State of a client that has none yet."""
-        facts, tree = (source or self.source).facts(client), {}
+        source, tree = source or self.source, {}
         if self.model.private:
             tree[OWN] = {name: self.model.initial[name].to(self.device) for name in self.model.private}
-        sizes = Sizes(int(facts.rows), 0, self.task.work.batch, self.task.classes, {})
-        for part in self.method.parts:
+        stateful = [part for part in self.method.parts if type(part).client_init is not Part.client_init]
+        if not stateful:
+            return tree
+        facts = source.facts(client)
+        sizes = Sizes(len(source.index[client]), 0, self.task.work.batch, self.task.classes, {})
+        for part in stateful:
             draws = self.plan.part_draws(part, "init", 0, client, sizes)
             state = part.client_init(self.model, Newcomer(client, facts, draws))
             if state:

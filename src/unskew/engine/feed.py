@@ -38,13 +38,13 @@ class Cohort:
         self._pools = _pools(plans)
         gathered = stack(tree_map(lambda t: _lengthened(t, longest), plan.tensors) for plan in plans)
         self._plan = tree_map(lambda t: t.to(device), gathered)
-        self.facts: Facts = stack(source.facts(k) for k in clients)
+        self.facts: Facts = source.facts_of(clients)
 
-    def at(self, step: int, width: int) -> Moment:
-        """Inputs of a step, each with a leading axis of `width` clients."""
-        now = tree_map(lambda t: t[:width, step], self._plan)
+    def between(self, first: int, last: int, width: int) -> Moment:
+        """Inputs of steps first..last, each with leading axes [steps, width]."""
+        now = tree_map(lambda t: t[:width, first:last].transpose(0, 1), self._plan)
         index, weight = now["index"], now["weight"]
-        x = self._rows(index.flatten(), tree_map(lambda t: t.flatten(0, 1), now["augment"]))
+        x = self._rows(index.flatten(), tree_map(lambda t: t.flatten(0, 2), now["augment"]))
         batch = {"x": x.view(*index.shape, *x.shape[1:]), "y": self.source.y[index], "w": weight}
         batch |= {name: column[index] for name, column in self.source.more.items()}
         streams: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
@@ -52,12 +52,16 @@ class Cohort:
             rows, (part, _, name) = now["streams"][key], key.partition("/")
             if key in now["joined"]:
                 joined = now["joined"][key]
-                batch["x"] = torch.where(_like(joined, x.ndim + 1), xs[rows], batch["x"])
+                batch["x"] = torch.where(_like(joined, x.ndim + 2), xs[rows], batch["x"])
                 batch["y"] = torch.where(joined, ys[rows], batch["y"])
             else:
                 streams.setdefault(part, {})[name] = (xs[rows], ys[rows])
-        count = torch.full((width,), step, device=index.device)
+        count = torch.arange(first, last, device=index.device)[:, None].expand(last - first, width)
         return Moment(batch, now["draws"], streams, (count, now["epoch"], now["seed"]))
+
+    def at(self, step: int, width: int) -> Moment:
+        """Inputs of one step, each with a leading axis of `width` clients."""
+        return tree_map(lambda t: t[0], self.between(step, step + 1, width))
 
     def _rows(self, index: Tensor, draw: State) -> Tensor:
         raw, dtype = self.source.x[index], self.setting.dtype
@@ -102,7 +106,7 @@ class _ClientPlan:
             "index": source.index[client][own],
             "weight": order.weight.to(setting.dtype),
             "epoch": torch.arange(steps) // max(work.steps_per_epoch(total), 1),
-            "seed": plan.step_seeds(round, client, steps),
+            "seed": plan.step_seeds(round, client, steps) if setting.model.masked else torch.zeros(steps).long(),
             "streams": self.rows,
             "joined": joined,
             "draws": _draws(setting, method, round, client, sizes),

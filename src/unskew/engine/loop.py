@@ -21,6 +21,7 @@ from unskew.engine.sharing import share_draws, share_one
 from unskew.engine.workers import Workers, can_fork
 
 CHUNK = 500  # rows scored at once
+TOLD = ("message", "mine", "terms", "shared")  # of an outcome, by a worker
 DEEP = 9  # more levels than any message has
 
 
@@ -77,7 +78,7 @@ class LoopEngine:
     def _outcomes(self, received: Received, requests: list[tuple[dict[str, Any], State]]) -> Iterator[Outcome]:
         for header, body in self._ask(received, requests):
             tree = unflatten(body, DEEP)
-            got = (tree.get(name, {}) for name in ("message", "mine", "terms", "shared"))
+            got = (tree.get(name, {}) for name in TOLD)
             yield Outcome(header["client"], *got)
 
     def _ask(
@@ -109,9 +110,7 @@ class LoopEngine:
             outcome = self._train_one(self.setting.source, header["round"], self._received, client, mine)
         else:
             outcome = self._share_one(header["round"], header["part"], client, mine)
-        told = outcome._asdict()
-        del told["client"]
-        return {"client": client}, flatten(told)
+        return {"client": client}, flatten({name: getattr(outcome, name) for name in TOLD})
 
     def _train_one(self, source: Source, round: int, received: Received, client: int, mine: Tree) -> Outcome:
         setting = self.setting

@@ -43,7 +43,7 @@ def share_many(
     """`share` on a stack of clients, whose draws and rows are padded to the longest."""
     draws = [share_draws(setting, part, round, k) for k in clients]
     drawn = {name: padded([d[name] for d in draws]) for name in draws[0]}
-    facts = stack(setting.source.facts(k) for k in clients)
+    facts = setting.source.facts_of(clients)
     index = padded([setting.source.index[k] for k in clients]).to(setting.device)
     each = vmap(partial(share_one, setting, part, round), in_dims=(0 if each_its_model else None, 0, 0, 0, 0))
     return each(state, stack(mine), drawn, facts, index)

@@ -1,33 +1,34 @@
 """The stacked engine: a cohort's states on a leading axis, the client's loss mapped over it, one backward for all.
 
 The optimiser is an ordinary element-wise one on the stacked leaves, which equals one optimiser per client. Clients are
-sorted by their number of steps; a client that has ended is copied out, and the stack shrinks in at most eight sizes.
-Rows past their end go on training on repeated batches that nobody reads: masking their loss instead would let momentum
-and weight decay move them.
+sorted by their number of steps, and the stack narrows as they end. Rows past their end may go on training on repeated
+batches that nobody reads: masking their loss instead would let momentum and weight decay move them.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.utils._pytree import tree_leaves
 
-from unskew.core.client import OWN, Ending, Received, begin, descend_step, finish, own, step_loss
+from unskew.core.client import OWN, Ending, Received, begin, finish, own, step_loss
 from unskew.core.messages import pack
 from unskew.core.method import Method
-from unskew.core.optimiser import Optimiser
 from unskew.core.server import StandIn
-from unskew.core.state import State, Tree, stack, tree_map
+from unskew.core.state import State, Tree, stack, unstack
 from unskew.core.work import Work
 from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, OneClient, signature
+from unskew.engine.layers import for_stack
 from unskew.engine.memory import bytes_of_step, cohort_size, memory_there_is
-from unskew.engine.ragged import widths
 from unskew.engine.sharing import share_many
+from unskew.engine.stack import Stack, shape_of
 
 CHUNK = 2000  # rows scored at once
 
@@ -39,9 +40,12 @@ class StackedEngine:
     workers = 1
 
     def __init__(self, setting: Setting) -> None:
-        self.setting, self.device = setting, setting.device
+        self.setting = replace(setting, model=setting.model.rewritten(for_stack))
+        self.device = setting.device
         self.limit: int | None = None  # clients that fit at once; found out on the first cohort
         self._needed = self._computed = 0  # row-steps since the start
+        self._stack: Stack | None = None
+        self._shape: tuple[Any, ...] = ()
 
     def close(self) -> None:
         pass
@@ -145,7 +149,7 @@ class StackedEngine:
         final, terms = self._steps(method, work, received, kept, feed)
         shared: dict[str, Any] = {}
         for part in setting.after_training if source is setting.source else ():
-            each = [_row(kept.get(part, {}), i) for i in range(len(clients))]
+            each = unstack(kept.get(part, {}), len(clients))
             sent, new = share_many(setting, part, round, final, each, clients, each_its_model=True)
             shared, kept = shared | ({part: sent} if sent else {}), kept | ({part: new} if new else {})
         like = feed.facts.counts
@@ -157,34 +161,20 @@ class StackedEngine:
         close = vmap(lambda f, k, a, e: finish(method, setting.model, own(received, k), f, k, a, e, lr))
         message, kept = close(final, kept, feed.facts, ending)
         means = {name: total / ending.steps for name, total in terms.items()}
-        return [
-            Outcome(k, pack(_row(message, i)), _row(kept, i), _row(means, i), pack(_row(shared, i)))
-            for i, k in enumerate(clients)
-        ]
+        finite = _finite((message, shared), len(clients))
+        rows = zip(clients, *(unstack(tree, len(clients)) for tree in (message, kept, means, shared)), finite)
+        return [Outcome(k, pack(sent), state, terms, pack(more), fine) for k, sent, state, terms, more, fine in rows]
 
     def _steps(self, method: Method, work: Work, received: Received, mine: Tree, feed: Cohort) -> tuple[State, State]:
-        """All steps of a cohort: final states [m, ...] and summed loss terms [m], each taken when its client ended."""
-        model, m = self.setting.model, len(feed.clients)
-        start = {k: t.expand(m, *t.shape) for k, t in received.model.items()}
-        leaves, buffers = begin(model, start | mine.get(OWN, {}))
-        optimiser = work.make(leaves.values())
-        final: State = {}
-        terms: State = {}
-        each = vmap(lambda p, b, k, f, n: step_loss(method, model, p, b, received, k, f, n))
-        plan = widths(feed.steps)
-        for step, width in enumerate(plan):
-            if width < len(next(iter(leaves.values()))):
-                leaves, optimiser = _narrow(leaves, optimiser, work, width)
-                buffers, mine, terms = (_head(tree, width) for tree in (buffers, mine, terms))
-            facts = _head(feed.facts, width)
-            losses, (buffers, seen) = each(leaves, buffers, mine, facts, feed.at(step, width))
-            descend_step(losses.sum(), leaves, optimiser, work, stacked=True)
-            terms = {name: terms[name] + term if name in terms else term for name, term in seen.items()}
-            over = slice(sum(s > step + 1 for s in feed.steps), sum(s > step for s in feed.steps))
-            for name, t in (leaves | buffers | terms).items() if over.start < over.stop else ():
-                final.setdefault(name, t.new_empty(m, *t.shape[1:]))[over] = t.detach()[over]
-        self._needed, self._computed = self._needed + sum(feed.steps), self._computed + sum(plan)
-        return {name: final[name] for name in (*leaves, *buffers)}, {name: final[name] for name in terms}
+        """Train in the memory of the cohort before, if the shapes are the same."""
+        given = (method, received, mine, feed.facts)
+        shape = shape_of(work, given, feed)
+        if self._stack is None or self._shape != shape or self._stack.capacity < len(feed.clients):
+            self._stack = None  # before the new one is made: both may not fit
+            self._stack, self._shape = Stack(self.setting, work, given, feed), shape
+        final, terms, computed = self._stack.train(work, given, feed)
+        self._needed, self._computed = self._needed + sum(feed.steps), self._computed + computed
+        return final, terms
 
     def _share(
         self, round: int, part: str, received: Received, clients: list[int], mine: list[Tree]
@@ -193,28 +183,14 @@ class StackedEngine:
         private = [tree[OWN] for tree in mine if OWN in tree and received.model]
         state = {k: t.expand(len(clients), *t.shape) for k, t in received.model.items()} | stack(private or [{}])
         sent, kept = share_many(self.setting, part, round, state, each, clients, each_its_model=True)
-        for i, k in enumerate(clients):
-            yield Outcome(k, {part: pack(_row(sent, i))} if sent else {}, {part: _row(kept, i)} if kept else {}, {})
+        for k, out, new in zip(clients, *(unstack(tree, len(clients)) for tree in (sent, kept))):
+            yield Outcome(k, {part: pack(out)} if out else {}, {part: new} if new else {}, {})
 
 
-def _narrow(leaves: State, optimiser: Optimiser, work: Work, width: int) -> tuple[State, Optimiser]:
-    """The first `width` clients with their optimiser slots; counters shared by the stack stay."""
-    kept = {name: leaf.detach()[:width].clone().requires_grad_() for name, leaf in leaves.items()}
-    fresh = work.make(kept.values())
-    for old, new in zip(leaves.values(), kept.values()):
-        slots = optimiser.state.get(old, {})
-        fresh.state[new] = {
-            name: s[:width].clone() if s.shape == old.shape else s for name, s in slots.items() if isinstance(s, Tensor)
-        }
-    return kept, fresh
-
-
-def _head(tree: Any, width: int) -> Any:
-    return tree_map(lambda t: t[:width], tree)
-
-
-def _row(tree: dict, i: int) -> dict:
-    return tree_map(lambda t: t[i], tree)
+def _finite(trees: Any, m: int) -> list[bool]:
+    """For each client whether all its numbers are finite: one look at the device for a whole cohort."""
+    flags = [torch.isfinite(t).view(m, -1).all(1) for t in tree_leaves(trees) if t.is_floating_point()]
+    return torch.stack(flags).all(0).tolist() if flags else [True] * m
 
 
 def _fitting(

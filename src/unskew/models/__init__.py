@@ -37,9 +37,10 @@ def build(
     seed: int,
     dtype: torch.dtype = torch.float32,
     batchnorm: BatchNormPolicy = "average",
+    half: bool = False,
 ) -> Model:
     """A zoo model with weights that depend on `seed` alone; the caller's random state is untouched."""
-    return Model(blocks(name, shape, classes, seed), name, dtype, batchnorm)
+    return Model(blocks(name, shape, classes, seed), name, dtype, batchnorm, half)
 
 
 def blocks(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.Sequential:

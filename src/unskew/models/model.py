@@ -5,7 +5,8 @@ the representation that contrastive and decorrelation losses look at.
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +27,10 @@ class Model:
         name: str = "custom",
         dtype: torch.dtype = torch.float32,
         batchnorm: BatchNormPolicy = "average",
+        half: bool = False,
     ) -> None:
         _check(blocks, name)
+        self.half = half  # activations and products in bf16; weights, statistics and losses stay as they are
         # The caller keeps its module untouched, and the two skeletons below carry a mode each, because switching one
         # skeleton between train and eval would be hidden state.
         blocks = replace_dropout(copy.deepcopy(blocks))
@@ -50,11 +53,18 @@ class Model:
             [(n, f"{key}.seed".removeprefix(f"{i}.")) for n, key in enumerate(layers) if f"{key}.".startswith(f"{i}.")]
             for i in range(self.depth)
         ]
+        self.masked = bool(layers)  # whether training draws dropout masks
         self._names = [tuple(key for key, _ in _tensors(block)) for block in blocks]
         skeleton = blocks.to("meta")
         self._train, self._eval = copy.deepcopy(skeleton).train(), skeleton.eval()
         if batchnorm == "frozen":
             freeze_batchnorm(self._train)
+
+    def rewritten(self, rewrite: Callable[[nn.Sequential], nn.Sequential]) -> Self:
+        """The same model with other layers behind the same tensors: engines bring layers of their own."""
+        other = copy.copy(self)
+        other._train, other._eval = (rewrite(copy.deepcopy(blocks)) for blocks in (self._train, self._eval))
+        return other
 
     @property
     def count(self) -> int:
@@ -74,7 +84,9 @@ class Model:
         for number, name in self._seeded[i]:
             # Each layer its own stream of masks; outside training the seed is not read.
             tensors[name] = torch.zeros((), dtype=torch.int64) if seed is None else seed + 0x85EBCA6B * number
-        return functional_call((self._train if train else self._eval)[i], tensors, (h,))
+        # No cache of cast weights: a step that is recorded and played again must cast them anew.
+        with torch.autocast(h.device.type, torch.bfloat16, self.half, cache_enabled=False):
+            return functional_call((self._train if train else self._eval)[i], tensors, (h,))
 
 
 def _tensors(module: nn.Module) -> Iterable[tuple[str, Tensor]]:

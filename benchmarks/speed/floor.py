@@ -1,0 +1,35 @@
+"""The least time a round can take: arithmetic over the rate of the unit that does it, or bytes over the bandwidth."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from workloads import Workload
+
+from unskew.prepare import prepare
+
+# Measured on one H200: a large copy, and large matrix products in each precision; fp32 and tf32 are the vendor's.
+BANDWIDTH = 4.3e12
+RATES = {"float32": 60e12, "tf32": 400e12, "bf16": 790e12}
+
+
+def floor(load: Workload, device: str, precision: str) -> tuple[float, int]:
+    """Milliseconds a round cannot beat on that GPU (0 elsewhere), and the samples of a round."""
+    ready = prepare(load.experiment("loop", "cpu", "float32", 1), data=load.data(), model=load.net())
+    plan, rows, work = ready.federation.plan, ready.federation.rows, ready.federation.task.work
+    ready.federation.engine.close()
+    clients = [plan.participants(r) for r in range(1, 6)]
+    samples = sum(rows[k] * load.local["epochs"] for cohort in clients for k in cohort) // len(clients)
+    steps = sum(work.steps_for(rows[k]) for cohort in clients for k in cohort) / len(clients)
+    if not device.startswith("cuda"):
+        return 0.0, samples
+    model, batch = load.net(), load.local["batch"]
+    x, y = torch.randn(batch, 3, 32, 32), torch.arange(batch) % 10
+    with FlopCounterMode(display=False) as counted:
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+    forward_passes = 2 if load.method == "moon" else 0  # without gradient, a third of a step each
+    flops = counted.get_total_flops() / batch * samples * (1 + forward_passes / 3)
+    # Every step reads weights and writes gradients, reads both and the momentum, and writes two of them.
+    size = 4 * sum(p.numel() for p in model.parameters())
+    moved = steps * size * (2 + (5 if load.local["momentum"] else 3))
+    return 1000 * max(flops / RATES[precision], moved / BANDWIDTH), samples

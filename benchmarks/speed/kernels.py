@@ -1,0 +1,90 @@
+"""Compare every kernel with PyTorch in float64, forward and backward; exit code 1 if one is off.
+
+python benchmarks/speed/kernels.py                                  # on a GPU, in each precision
+TRITON_INTERPRET=1 python benchmarks/speed/kernels.py --device cpu  # in Triton's interpreter
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from unskew.engine.kernels.conv import Convolve
+from unskew.engine.kernels.norm import Normalise
+from unskew.engine.kernels.planes import Depthwise, MaxPool
+
+# m, c, b, side, o, kernel, stride, padding
+DENSE = [(2, 3, 4, 8, 8, 5, 1, 2), (3, 5, 2, 9, 20, 3, 2, 1), (2, 32, 3, 6, 70, 3, 1, 1), (1, 4, 2, 8, 4, 5, 1, 0)]
+WANTED = {"float32": 3e-6, "tf32": 3e-3, "bf16": 1e-2}
+
+
+def dense(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
+    rows = (F.conv2d(x[i].transpose(0, 1), w[i], None, stride, padding).transpose(0, 1) for i in range(len(x)))
+    return torch.stack(list(rows))
+
+
+def apart(ours: Callable[..., Tensor], theirs: Callable[..., Tensor], tensors: list[Tensor]) -> float:
+    """Largest relative distance of the output and the gradients."""
+    mine, exact = [t.clone().requires_grad_() for t in tensors], [t.double().requires_grad_() for t in tensors]
+    out, want = ours(*mine), theirs(*exact)
+    back = torch.randn_like(out)
+    pairs = [(out, want), *zip(torch.autograd.grad(out, mine, back), torch.autograd.grad(want, exact, back.double()))]
+    return max(float((a.double() - b).norm() / b.norm().clamp_min(1e-9)) for a, b in pairs)
+
+
+def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
+    """Every kernel on small shapes that touch its borders."""
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, device=device).to(dtype)
+
+    found = {}
+    for m, c, b, side, o, k, stride, padding in DENSE:
+        tensors = [normal(m, c, b, side, side), normal(m, o, c, k, k)]
+        found[f"convolve {c}x{side} k{k} s{stride}"] = apart(
+            lambda x, w, s=stride, p=padding: Convolve.apply(x, w, s, p),
+            lambda x, w, s=stride, p=padding: dense(x, w, s, p),
+            tensors,
+        )
+    for stride in (1, 2):
+        found[f"depthwise s{stride}"] = apart(
+            lambda x, w, s=stride: Depthwise.apply(x, w, s, 1),
+            lambda x, w, s=stride: F.conv2d(x.transpose(0, 1), w[:, None], None, s, 1, groups=6).transpose(0, 1),
+            [normal(6, 3, 9, 9), normal(6, 3, 3)],
+        )
+    for side, k in ((8, 2), (9, 2), (9, 3)):
+        found[f"pool {side} k{k}"] = apart(
+            lambda x, n=k: MaxPool.apply(x, n), lambda x, n=k: F.max_pool2d(x, n), [normal(4, 3, side, side)]
+        )
+    rows = [3 + normal(5, 5000), torch.randn(5, device=device), torch.randn(5, device=device)]
+    found["normalise"] = apart(
+        lambda x, g, s: Normalise.apply(x, g, s, 1e-5)[0],
+        lambda x, g, s: F.batch_norm(x[None], None, None, g, s, True, 0.1, 1e-5)[0],
+        rows,
+    )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    precisions = ("float32",) if args.device == "cpu" else ("float32", "tf32", "bf16")
+    off = 0
+    for precision in precisions:
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        for name, distance in cases(args.device, torch.bfloat16 if precision == "bf16" else torch.float32).items():
+            bad = not distance < WANTED[precision]
+            off += bad
+            sys.stdout.write(f"{precision:8} {name:24} {distance:.1e}{'  OFF' if bad else ''}\n")
+    sys.exit(1 if off else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""A function without arguments and results, recorded once as a CUDA graph and then played."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+
+
+class Recorded:
+    """Runs as it is the first time, is recorded the second time, and is played from then on; on a CPU it just runs.
+
+    The first time finds out what is needed (workspaces, kernels, tensors made on first use) outside of any recording.
+    What the function reads and writes must stay where it is in memory. One that cannot be recorded (a loss that looks
+    at a number on the host) goes on kernel by kernel, with a warning.
+    """
+
+    def __init__(self, run: Callable[[], None], device: torch.device) -> None:
+        self._run, self._records, self._calls = run, device.type == "cuda", 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        self._calls += 1
+        if self._records and self._calls == 2:
+            self._record()
+        if self._graph is None:
+            self._run()
+        else:
+            self._graph.replay()
+
+    def _record(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._run()
+        except torch.OutOfMemoryError:  # whoever called knows what to do: train fewer clients at once
+            raise
+        except RuntimeError as error:
+            warnings.warn(f"a training step could not be recorded and will be slower: {error}", stacklevel=2)
+        else:
+            self._graph = graph

@@ -1,0 +1,74 @@
+"""When a step is run, recorded and played. The recording itself needs a GPU; here it is replaced by a note."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from unskew.engine.graph import Recorded
+
+GPU = torch.device("cuda")
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happened, in order."""
+    happened: list[str] = []
+
+    class Graph:
+        def replay(self) -> None:
+            happened.append("play")
+
+    @contextlib.contextmanager
+    def record(graph: Graph) -> Iterator[None]:
+        happened.append("record")
+        try:
+            yield
+        finally:
+            happened.append("end")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", record)
+    return happened
+
+
+def test_run_then_recorded_then_played(seen: list[str]) -> None:
+    step = Recorded(lambda: seen.append("run"), GPU)
+    for _ in range(4):
+        step()
+    # Recording runs the function without effect on the device, so the second step is played once as well.
+    assert seen == ["run", "record", "run", "end", "play", "play", "play"]
+
+
+def test_a_cpu_just_runs(seen: list[str]) -> None:
+    step = Recorded(lambda: seen.append("run"), torch.device("cpu"))
+    for _ in range(3):
+        step()
+    assert seen == ["run"] * 3
+
+
+def test_what_cannot_be_recorded_goes_on_with_a_warning(seen: list[str]) -> None:
+    def run() -> None:
+        if seen and seen[-1] == "record":
+            raise RuntimeError("operation not permitted when stream is capturing")
+        seen.append("run")
+
+    step = Recorded(run, GPU)
+    step()
+    with pytest.warns(UserWarning, match="not permitted"):
+        step()
+    step()
+    assert seen == ["run", "record", "end", "run", "run"]
+
+
+def test_want_of_memory_is_not_swallowed(seen: list[str]) -> None:
+    def run() -> None:
+        if seen:
+            raise torch.OutOfMemoryError("no memory")
+        seen.append("run")
+
+    step = Recorded(run, GPU)
+    step()
+    with pytest.raises(torch.OutOfMemoryError):
+        step()

@@ -1,0 +1,101 @@
+"""Layers for a stack of clients: the same numbers and gradients as the ordinary layers of each client."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, vmap
+
+from unskew import models
+from unskew.engine import layers
+
+CLIENTS = 3
+NETS = {
+    "dense": nn.Sequential(nn.Conv2d(3, 8, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+    "pointwise": nn.Conv2d(3, 8, 1),
+    "strided": nn.Conv2d(3, 6, 3, 2, 1, bias=False),
+    "depthwise": nn.Conv2d(4, 4, 3, 2, 1, groups=4),
+    "normed": nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1)),
+    "odd pool": nn.MaxPool2d(3),
+}
+
+
+def each(net: nn.Module, train: bool) -> tuple[dict, torch.Tensor]:
+    """States of some clients, and rows of each."""
+    torch.manual_seed(0)
+    net = net.double().train(train)
+    state = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+    wide = {
+        k: (t.detach() + 0.1 * torch.rand(CLIENTS, *t.shape, dtype=t.dtype))
+        if t.is_floating_point()
+        else t.expand(CLIENTS).clone()
+        for k, t in state.items()
+    }
+    channels = next((m.in_channels for m in net.modules() if isinstance(m, nn.Conv2d)), 3)
+    return wide, torch.rand(CLIENTS, 5, channels, 9, 9, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("name", NETS)
+def test_stacked_layers_equal_each_clients_own(name: str, train: bool) -> None:
+    net = copy.deepcopy(NETS[name])
+    state, x = each(net, train)
+    swapped = layers.for_stack(nn.Sequential(copy.deepcopy(net)))[0]
+    results = []
+    for stacked in (False, True):
+        mine = {k: t.clone().requires_grad_(t.is_floating_point()) for k, t in state.items()}
+        # Running statistics are written in place, which a leaf that wants gradients does not allow.
+        kept = {k: t.detach().clone() for k, t in mine.items() if "running" in k or "num" in k}
+        rows = x.clone().requires_grad_()
+        if stacked:
+            out = vmap(lambda s, r: functional_call(swapped, s, (r,)))(mine | kept, rows)
+        else:
+            outs = []
+            for i in range(CLIENTS):
+                own = {k: t[i] for k, t in (mine | kept).items()}
+                outs.append(functional_call(net, own, (rows[i],)))
+            out = torch.stack(outs)
+        wanted = [rows, *(t for k, t in mine.items() if k not in kept)]
+        torch.manual_seed(1)
+        grads = torch.autograd.grad((out * torch.rand(out.shape, dtype=out.dtype)).sum(), wanted)
+        results.append([out, *grads, *kept.values()])
+    for a, b in zip(*results):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_a_teacher_with_one_state_for_all() -> None:
+    net = layers.for_stack(nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2))).double()
+    x = torch.rand(CLIENTS, 5, 3, 8, 8, dtype=torch.float64)
+    torch.testing.assert_close(vmap(net)(x), torch.stack([net(rows) for rows in x]))
+
+
+def test_gradients_inside_a_stack() -> None:
+    """A method may differentiate within its loss: `torch.func.grad` under vmap goes through the same layers."""
+    net = layers.for_stack(nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2))).double()
+    x = torch.rand(CLIENTS, 4, 2, 6, 6, dtype=torch.float64)
+    found = vmap(torch.func.grad(lambda rows: net(rows).square().sum()))(x)
+    for rows, grad in zip(x, found):
+        rows = rows.clone().requires_grad_()
+        torch.testing.assert_close(grad, torch.autograd.grad(net(rows).square().sum(), rows)[0])
+
+
+def test_what_does_not_fit_stays_an_ordinary_layer() -> None:
+    odd = nn.Sequential(
+        nn.Conv2d(4, 4, 3, groups=2),
+        nn.Conv2d(4, 4, 3, padding="same"),
+        nn.Conv2d(4, 4, 3, dilation=2),
+        nn.Conv2d(4, 4, (3, 5), stride=(1, 2)),
+        nn.BatchNorm2d(4, affine=False),
+        nn.MaxPool2d(3, 2),
+        nn.AdaptiveAvgPool2d(2),
+    )
+    before = [type(layer) for layer in odd]
+    assert [type(layer) for layer in layers.for_stack(odd)] == before
+
+
+@pytest.mark.parametrize("name", ["cnn", "mobilenet_v2", "resnet8"])
+def test_the_zoos_convolutions_are_all_known(name: str) -> None:
+    net = layers.for_stack(models.ZOO[name]((3, 32, 32), 10))
+    kinds = {type(layer) for layer in net.modules()}
+    assert not kinds & {nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d}

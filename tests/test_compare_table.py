@@ -89,7 +89,7 @@ def test_finding_names_who_is_within_the_interval() -> None:
         "No clear winner: moon has the highest mean, but fedavg and fedprox may be as good. moon reaches 63.2 % "
         "(mean of the last ten rounds); its paired lead over fedavg is +1.2 points, interval −67.5 to +69.9 over 2 "
         "seeds (95 % shared over 3 comparisons). It is clearly ahead of bad only. More seeds would narrow the "
-        "intervals; until then nothing here speaks against fedavg, the simplest."
+        "intervals; until then fedavg, the simplest, is not ruled out."
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,10 +47,10 @@ class Player:
         folder: Folder,
         identity: str,
         show: Show,
-        callbacks: Sequence[Callback],
+        callbacks: list[Callback],
         phase: Phase | None,
     ) -> None:
-        self.ready, self.folder, self.show, self.callbacks = ready, folder, show, list(callbacks)
+        self.ready, self.folder, self.show, self.callbacks = ready, folder, show, callbacks
         self.rows = RowMaker(identity, ready.experiment.label, ready.experiment.seed)
         keeps = ready.experiment.record.keeps
         self.federation = replace(ready.federation, keeps=keeps, phase=phase or (lambda name, round: None))

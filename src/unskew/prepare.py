@@ -208,10 +208,11 @@ def _header(
     model, engine, local = federation.model, federation.engine, experiment.local
     amount = f"{local.steps} steps" if local.steps else f"{local.epochs} epochs"
     workers = f", {engine.workers} workers" if engine.workers > 1 else ""
+    held_out = f", {len(dataset.validation):,} rows held out for validation" if dataset.validation else ""
     lines = [
         f"method     {experiment.label}: {', '.join(_written(part) for part in federation.method.parts)}",
         f"data       {dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test rows, "
-        f"{len(dataset.classes)} classes",
+        f"{len(dataset.classes)} classes{held_out}",
         *(f"partition  {line}" for line in skew.describe(counts, parts.notes, local.batch)),
         f"model      {model.name}: {model.count:,} parameters",
         f"work       {len(federation.plan.participants(1))} of {federation.task.clients} clients a round, {amount} of "

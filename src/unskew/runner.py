@@ -18,8 +18,8 @@ from unskew.player import Player, Run
 from unskew.prepare import prepare
 from unskew.process import precision, told_when_full
 from unskew.recipe import validate
-from unskew.results.folder import Folder
-from unskew.results.tables import LEDGER, METRICS, Summary, Table
+from unskew.results.folder import Folder, check_whole, summary_in
+from unskew.results.tables import LEDGER, METRICS, Table
 from unskew.strict import dotted
 from unskew.watch import Callback, Show, Silent
 
@@ -51,6 +51,7 @@ def run(
     identity = f"{name}-{experiment.label}-s{experiment.seed}-{experiment.identity()}"
     path = Path(out) if out else Path("runs") / identity
     track.check(experiment.track)
+    watched = _checked(callbacks)
     folder = Folder(path)
     # Precision before workers are forked.
     with contextlib.closing(folder), told_when_full(path), precision(experiment.precision):
@@ -63,7 +64,13 @@ def run(
             folder.discard_if_empty()
             raise
         with contextlib.closing(ready.federation.engine):
-            return Player(ready, folder, identity, show or Silent(), callbacks, phase).play(manifest)
+            return Player(ready, folder, identity, show or Silent(), watched, phase).play(manifest)
+
+
+def _checked(callbacks: Sequence[Callback]) -> list[Callback]:
+    if not isinstance(callbacks, list | tuple) or not all(callable(each) for each in callbacks):
+        raise UserError(f"callbacks: expected a list of functions such as [print], found {callbacks!r}")
+    return list(callbacks)
 
 
 def _may_start(folder: Folder, experiment: Experiment, resume: bool) -> dict[str, Any] | None:
@@ -87,5 +94,6 @@ def _may_start(folder: Folder, experiment: Experiment, resume: bool) -> dict[str
 def finished_run(path: Path, manifest: dict[str, Any]) -> Run:
     """A run that was played before."""
     kept = path / manifest["folder"]
+    check_whole(path, manifest["files"])
     metrics, ledger = Table.read(METRICS, kept / "metrics.parquet"), Table.read(LEDGER, kept / "ledger.parquet")
-    return Run(path, Summary(**manifest["finished"] | {"run": str(path)}), metrics.frame(), ledger.frame())
+    return Run(path, summary_in(manifest, path), metrics.frame(), ledger.frame())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from unskew.errors import UserError
 from unskew.strict import Strict
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
 class StopConfig(Strict):
     metric: str | None = Field(
         None,
-        pattern=r"^(validation|test)/(accuracy(/\d+)?|loss)$",
         description="split/metric; empty: validation/accuracy where rows are held out, else test/accuracy",
     )
     patience: int | None = Field(None, ge=1, description="evaluations without a better value")
     target: float | None = Field(None, description="value that is good enough; accuracies in percent")
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"(validation|test)/(accuracy(/\d+)?|loss)", value):
+            raise ValueError("expected split/metric such as validation/accuracy, test/loss or test/accuracy/3")
+        return value
 
     @model_validator(mode="after")
     def _something(self) -> StopConfig:

@@ -38,7 +38,7 @@ def test_overlap_means_no_clear_winner():
     assert "It is clearly ahead of scaffold only." in found.detail
     assert "over 3 seeds (95 % shared over 2 comparisons)" in found.detail
     assert "best round" in found.detail
-    assert found.detail.endswith("until then nothing here speaks against fedavg, the simplest.")
+    assert found.detail.endswith("until then fedavg, the simplest, is not ruled out.")
 
 
 def test_one_seed_cannot_tell():

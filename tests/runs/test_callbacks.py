@@ -74,3 +74,9 @@ def test_ctrl_c_in_a_callback_is_a_ctrl_c(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, interrupt)
     assert toys.manifest(tmp_path)["round"] == 1
+
+
+def test_a_function_alone_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(us.UserError, match="expected a list of functions"):
+        us.run(us.Experiment(rounds=1), out=tmp_path / "run", callbacks=print)
+    assert not (tmp_path / "run").exists()

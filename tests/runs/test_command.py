@@ -117,7 +117,10 @@ MISTAKES = {
     "negative rounds": (["rounds=-3"], ["rounds", "greater than or equal to 1", "-3"]),
     "no participation": (["participation=0"], ["participation", "greater than 0", "0"]),
     "stop without a rule": (["stop={metric: test/loss}"], ["stop", "patience", "target"]),
-    "stop by an unknown metric": (["stop={metric: train/loss, patience: 1}"], ["stop.metric", "validation|test"]),
+    "stop by an unknown metric": (
+        ["stop={metric: train/loss, patience: 1}"],
+        ["stop.metric", "such as validation/accuracy"],
+    ),
     "stop without patience": (["stop.patience=0"], ["stop.patience", "greater than or equal to 1"]),
     "unknown key of stop": (["stop.patient=3"], ["stop.patient", "did you mean patience?"]),
     "unknown key of track": (["track={name: wandb, projekt: a}"], ["projekt", "did you mean project?"]),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import safetensors.torch
 import torch
@@ -13,6 +15,7 @@ import yaml
 
 import unskew as us
 from unskew import models
+from unskew.results.tables import METRICS, summarise
 
 from . import toys
 from .conftest import Command
@@ -178,3 +181,32 @@ def test_config_runs_again(recipe: Path, tmp_path: Path, unskew: Command) -> Non
     assert one.equals(two)
     models_of = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
     assert models_of[0] == models_of[1]
+
+
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "about.json", "metrics.parquet", "model.safetensors", "clients.parquet"]
+)
+def test_a_finished_run_that_was_changed_is_refused_by_file(name: str, folder: Path, tmp_path: Path) -> None:
+    """Half a YAML file is still YAML: only the hash tells."""
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / name).write_bytes((copy / name).read_bytes()[: (copy / name).stat().st_size // 2])
+    with pytest.raises(us.UserError, match=name) as said:
+        us.load(copy)
+    assert "delete" in str(said.value)
+
+
+def test_a_summary_of_another_version_is_refused(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    path = copy / "checkpoint" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["finished"]["novelty"] = 1
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(us.UserError, match="novelty"):
+        us.load(copy)
+
+
+def test_late_accuracy_is_that_of_the_last_ten_rounds_however_often_they_were_evaluated() -> None:
+    values = [(r, float(r)) for r in range(3, 37, 3)]
+    rows = [("x", "m", 0, r, "server", "test", "accuracy", v) for r, v in values]
+    found = summarise("x", "m", pd.DataFrame(rows, columns=list(METRICS)), 0, 0, 0.0)
+    assert found.mean_last10 == pytest.approx((27 + 30 + 33 + 36) / 4)

@@ -111,8 +111,8 @@ def test_folder_of_another_version_is_refused_and_left_alone(recipe: Path, tmp_p
     path = tmp_path / "run" / "checkpoint" / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
     before = contents(tmp_path / "run")
-    refused(unskew("run", recipe, "--out", tmp_path / "run", "--resume"), str(path), "expected format 1, found 99")
-    refused(unskew("export", tmp_path / "run"), str(path), "expected format 1, found 99")
+    refused(unskew("run", recipe, "--out", tmp_path / "run", "--resume"), str(path), "expected format 2, found 99")
+    refused(unskew("export", tmp_path / "run"), str(path), "expected format 2, found 99")
     assert contents(tmp_path / "run") == before
 
 

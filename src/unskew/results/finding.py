@@ -53,7 +53,7 @@ def finding(scores: Mapping[str, Scores], metric: str) -> Finding:
         )
     behind = [name for name in rivals if name not in found.level]
     clearly = f" It is clearly ahead of {listed(behind)} only." if behind else ""
-    simple = f"; until then nothing here speaks against {REFERENCE}, the simplest" if REFERENCE in found.level else ""
+    simple = f"; until then {REFERENCE}, the simplest, is not ruled out" if REFERENCE in found.level else ""
     level = sorted(found.level, key=lambda name: -fmean(scores[name].values()))
     return Finding(
         f"No clear winner: {lead} has the highest mean, but {listed(level)} may be as good.",
@@ -72,8 +72,9 @@ def _alone(name: str, scores: Scores, metric: str) -> Finding:
 
 
 def _one_seed(lead: str, reached: str, rival: str, gap: float) -> Finding:
+    margin = f"{lead} is highest, {gap:.1f} points above {rival}" if gap >= 0.05 else f"{lead} and {rival} are level"
     return Finding(
-        f"One seed cannot tell: {lead} is highest, {gap:.1f} points above {rival}.",
+        f"One seed cannot tell: {margin}.",
         f"{reached}. With a single common seed the margin may be the method or luck; repeat with at least three seeds "
         "(seed=0, seed=1, seed=2) before choosing.",
     )

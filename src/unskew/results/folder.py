@@ -26,10 +26,12 @@ from unskew.core.state import State, flatten, unflatten
 from unskew.core.store import ClientStore
 from unskew.engine.workers import to_bytes
 from unskew.errors import UserError
-from unskew.results.tables import LEDGER, METRICS, TIMES, Table
+from unskew.results.tables import LEDGER, METRICS, TIMES, Summary, Table
 
-FORMAT = 1
-KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "world", "finished")
+FORMAT = 2
+KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "world", "finished", "kept")
+# What people and other tools read; of a finished run the manifest has their hashes.
+READ = ("config.yaml", "about.json", "environment.json", "model.safetensors", "clients.parquet")
 INITIAL = "checkpoint/initial.safetensors"
 
 
@@ -131,15 +133,19 @@ class Folder:
             "ledger": ledger,
             "world": world,
             "finished": finished,
+            "kept": {name: _hash(self.path / name) for name in self._read} if finished else {},
         }
         self.write("checkpoint/manifest.json", json.dumps(manifest).encode())
         store.changed.clear()
         self._sweep(here)
 
+    @property
+    def _read(self) -> tuple[str, ...]:
+        return (*READ, *(f"{name}.parquet" for name in self.tables))
+
     def load(self, manifest: dict[str, Any], store: ClientStore, device: torch.device) -> Snapshot:
         """The snapshot, the clients' state and the tables of a checkpoint, every file checked against its hash."""
-        for name, digest in manifest["files"].items():
-            self._check(name, digest)
+        check_whole(self.path, manifest["files"])
         here = self.path / manifest["folder"]
         tree = unflatten(safetensors.torch.load_file(here / "server.safetensors", str(device)), 3)
         for name, columns in (("metrics", METRICS), ("ledger", LEDGER), ("times", TIMES)):
@@ -147,7 +153,7 @@ class Folder:
         self._client_files = dict(manifest["clients"])
         self._fixed = {INITIAL: manifest["files"][INITIAL]}
         for k, entry in self._client_files.items():
-            self._check(entry["file"], entry["hash"])
+            check_whole(self.path, {entry["file"]: entry["hash"]})
             store.entries[int(k)] = unflatten(
                 safetensors.torch.load_file(self.path / entry["file"], str(store.home)), 2
             )
@@ -160,11 +166,6 @@ class Folder:
         self.write("model.safetensors", to_bytes(model))
         for name, table in self.tables.items():
             self.write(f"{name}.parquet", table.to_bytes())
-
-    def _check(self, name: str, digest: str) -> None:
-        path = self.path / name
-        if not path.exists() or _hash(path) != digest:
-            raise _broken(self.path, path, "is missing or was changed since it was written")
 
     def _sweep(self, keep: str) -> None:
         """Remove what the manifest no longer names."""
@@ -193,6 +194,23 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
     if missing := [key for key in KEYS if key not in found]:
         raise _broken(folder, path, f"lacks {', '.join(missing)}")
     return found
+
+
+def check_whole(folder: Path, hashes: dict[str, str]) -> None:
+    """Refuse files that are missing or other than they were written."""
+    for name, digest in hashes.items():
+        path = folder / name
+        if not path.is_file() or _hash(path) != digest:
+            raise _broken(folder, path, "is missing or was changed since it was written")
+
+
+def summary_in(manifest: dict[str, Any], folder: Path) -> Summary:
+    """The summary of a finished run, as it is written in its manifest."""
+    try:
+        return Summary(**manifest["finished"] | {"run": str(folder)})
+    except TypeError as error:
+        where = folder / "checkpoint" / "manifest.json"
+        raise _broken(folder, where, f"holds a summary that this version does not know ({error})") from error
 
 
 def read_config(folder: Path) -> dict[str, Any]:

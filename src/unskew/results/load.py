@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unskew.errors import UserError
 from unskew.experiment import Experiment
 from unskew.recipe import validate
-from unskew.results.folder import manifest_of, read_config
+from unskew.results.folder import check_whole, manifest_of, read_config, summary_in
 from unskew.results.tables import Summary
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ def load(run: str | Path, *, model: nn.Sequential | None = None) -> Loaded:
             f"{folder}: expected a finished run, found one that stopped after round {after} of {config.rounds}; "
             "finish it with the same command and --resume"
         )
-    summary = Summary(**manifest["finished"] | {"run": str(folder)})
+    check_whole(folder, manifest["kept"])
+    summary = summary_in(manifest, folder)
     return Loaded(folder, config, summary, _json(folder / "about.json"), _json(folder / "environment.json"), model)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 METRICS = ("run", "method", "seed", "round", "who", "split", "metric", "value")
 LEDGER = ("round", "phase", "client", "direction", "part", "artefact", "kind", "bytes")
+LATE = 10  # rounds whose mean is reported beside the best and the last
 TIMES = ("round", "what", "seconds")
 CLIENTS = ("client", "class", "rows")
 
@@ -87,5 +88,5 @@ def summarise(run: str, method: str, metrics: pd.DataFrame, up: int, down: int, 
     # The model that is kept is the one after the exchanges at the end.
     accuracy, rounds = (np.concatenate([rows[name], ended[name]]) for name in ("value", "round"))
     best = int(accuracy.argmax())
-    late = float(accuracy[-10:].mean())
+    late = float(accuracy[rounds > rounds[-1] - LATE].mean())
     return Summary(run, method, float(accuracy[best]), int(rounds[best]), float(accuracy[-1]), late, up, down, seconds)

@@ -119,7 +119,7 @@ MISTAKES = {
     "stop without a rule": (["stop={metric: test/loss}"], ["stop", "patience", "target"]),
     "stop by an unknown metric": (
         ["stop={metric: train/loss, patience: 1}"],
-        ["stop.metric", "such as validation/accuracy"],
+        ["stop.metric", "such as validation"],
     ),
     "stop without patience": (["stop.patience=0"], ["stop.patience", "greater than or equal to 1"]),
     "unknown key of stop": (["stop.patient=3"], ["stop.patient", "did you mean patience?"]),

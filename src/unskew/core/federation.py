@@ -129,7 +129,7 @@ class Federation:
                 p.name: outcome.terms[p.name] for p in self.method.parts if p.name in outcome.terms
             }
             # Together or not at all: state that belongs to a refused share must not stay with the client.
-            whole = outcome.finite is not False and (outcome.finite or is_finite(outcome.shared))
+            whole = outcome.finite or is_finite(outcome.shared)
             taken = self._take_in(snap, "train", outcome, inbox, report, declared, whole)
             for name, sent in outcome.shared.items():
                 one = outcome._replace(message={name: sent}, mine={})

@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
     mine: Tree
     terms: dict[str, Tensor]
     shared: Message = {}  # what exchanges after training sent; never changed in place
-    finite: bool | None = None  # whether all of it is, where the engine has looked; None: look
+    finite: bool | None = None  # True where the engine has seen that all of it is; None: look
 
 
 @dataclass(frozen=True)

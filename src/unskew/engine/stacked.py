@@ -187,10 +187,11 @@ class StackedEngine:
             yield Outcome(k, {part: pack(out)} if out else {}, {part: new} if new else {}, {})
 
 
-def _finite(trees: Any, m: int) -> list[bool]:
+def _finite(trees: Any, m: int) -> list[bool | None]:
     """For each client whether all its numbers are finite: one look at the device for a whole cohort."""
-    flags = [torch.isfinite(t).view(m, -1).all(1) for t in tree_leaves(trees) if t.is_floating_point()]
-    return torch.stack(flags).all(0).tolist() if flags else [True] * m
+    sums = [t.reshape(m, -1).sum(1, dtype=torch.float64) for t in tree_leaves(trees) if t.is_floating_point()]
+    # Not finite may be an overflow of the sum: None asks whoever takes the message in to look closely.
+    return [fine or None for fine in torch.isfinite(torch.stack(sums)).all(0).tolist()] if sums else [True] * m
 
 
 def _fitting(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -9,8 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import types
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,8 @@ from rich.console import Console
 from unskew.compare import grid as grids
 from unskew.compare import play as games
 from unskew.compare import queue
+from unskew.compare.alone import alone
+from unskew.compare.table import Table
 from unskew.compare.watch import Screen
 
 from . import toys
@@ -45,14 +50,13 @@ class Quiet(Screen):
 def _page(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report of one line: the page itself has tests of its own."""
 
-    def write(runs: list[Any], path: Path, title: str, metric: str) -> Path:
-        path.write_text(f"{title} {metric} {' '.join(run.folder.name for run in runs)}")
+    def write(table: Table, path: Path) -> Path:
+        path.write_text(
+            f"{table.name} {table.metric} {' '.join(r.folder.name for row in table.rows for r in row.runs)}"
+        )
         return path
 
-    report, page = types.ModuleType("unskew.report"), types.ModuleType("unskew.report.page")
-    page.write, report.page = write, page  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "unskew.report", report)
-    monkeypatch.setitem(sys.modules, "unskew.report.page", page)
+    monkeypatch.setattr("unskew.compare.page.write", write)
 
 
 @pytest.fixture(scope="module")
@@ -71,18 +75,34 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def killed(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Its folder after kill -9 of the whole process group, with some cells finished and some not."""
     out = tmp_path_factory.mktemp("killed") / "out"
-    command = [sys.executable, "-m", "unskew.cli", "compare", str(many), "--out", str(out), "--jobs", "1"]
+    command = [sys.executable, "-c", KILLS_ITSELF, "compare", str(many), "--out", str(out), "--jobs", "1"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
     try:
-        wait_for(lambda: len(finished(out)) >= 2, process)
-        workers = children(process.pid)
-        os.killpg(process.pid, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-        wait_for(lambda: not any(is_alive(pid) for pid in workers))
+        _, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == -signal.SIGKILL, said
+        with alone(out):  # none of its processes is left
+            pass
         yield out
     finally:
         process.kill()
         process.communicate()
+
+
+# The third cell is told of and no fourth was given, so that two or three are finished however fast they are.
+KILLS_ITSELF = """
+import os, signal
+from unskew import cli
+from unskew.compare.watch import Screen
+
+over = []
+
+def kill(self, cell, round, accuracy, best):
+    if len(over) == 2 and round:
+        os.killpg(0, signal.SIGKILL)
+
+Screen.over, Screen.told = lambda self, cell, failure: over.append(cell), kill
+cli.main()
+"""
 
 
 def finished(out: Path) -> set[str]:
@@ -93,7 +113,7 @@ def test_killed_and_started_again_gives_the_same_table(
     many: Path, killed: Path, tmp_path: Path, unskew: Command
 ) -> None:
     before = finished(killed)
-    assert 2 <= len(before) < 8
+    assert 2 <= len(before) <= 3
     stamps = {name: stamp(killed, name) for name in before}
     again = unskew("compare", many, "--out", killed, "--jobs", "1")
     assert again.code == 0, again.err
@@ -115,8 +135,14 @@ def stamp(out: Path, name: str) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in (out / "cells" / name).rglob("*") if path.name != ".lock"}
 
 
+@pytest.fixture
+def played(played_once: Path, tmp_path: Path) -> Path:
+    """A copy of its own for every test."""
+    return shutil.copytree(played_once, tmp_path / "played")
+
+
 @pytest.fixture(scope="module")
-def played(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def played_once(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small grid that was played, with rows held out."""
     out = tmp_path_factory.mktemp("played") / "out"
     grid = grids.load(str(many), ["rounds=2", "data.validation=0.2"], {"methods": ["fedavg", "moon"]})
@@ -166,28 +192,43 @@ def test_a_selection_reads_the_test_rows_at_validations_round(many: Path, played
 def test_failing_cells_are_told_and_the_others_go_on(
     many: Path, played: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One cell's process is killed, another's folder is broken, a third is missing."""
-    out = shutil.copytree(played, tmp_path / "out")
-    dies, broken, missing = (one(out, name) for name in ("moon-s0", "moon-s1", "fedavg-s1"))
+    """One cell's process is killed long before its end, another's folder is broken, a third is missing."""
+    endless, raw = tmp_path / "endless.yaml", yaml.safe_load(many.read_text())
+    raw["compare"]["tune"] = {"moon": {"rounds": [100000]}}
+    endless.write_text(yaml.safe_dump(raw))
+    cells = grids.load(str(endless), list(SMALL[:2]), {"methods": ["moon"]}).cells
+    dies, broken = (played / "cells" / cell.name for cell in cells)
+    one(played, "moon-s1").rename(broken)
+    (broken / "config.yaml").write_text(yaml.safe_dump(cells[1].experiment.resolved()))
     (broken / "checkpoint" / "manifest.json").write_text("{")
-    shutil.rmtree(dies)
+    shutil.rmtree(one(played, "moon-s0"))
+    missing = one(played, "fedavg-s1")
     shutil.rmtree(missing)
 
     def kill(self: Screen, cell: grids.Cell, round: int, accuracy: float | None, best: float | None) -> None:
-        if cell.name == dies.name:
-            (worker,) = children(os.getpid())
+        for worker in workers() if cell.name == dies.name else ():
             os.kill(worker, signal.SIGKILL)
 
     monkeypatch.setattr(Screen, "told", kill)
-    said = unskew("compare", many, *SMALL, "--out", out, "--jobs", "1")
+    said = unskew("compare", endless, *SMALL, "--out", played, "--jobs", "1")
     assert said.code == 2
     assert "Traceback" not in said.err
-    assert "moon is left out: 2 of 2 seeds failed." in said.out
+    assert "moon rounds=100000 is left out: 2 of 2 seeds failed." in said.out
     for name in ("table.csv", "table.md"):
-        text = (out / name).read_text().replace("\\", "")
+        text = (played / name).read_text().replace("\\", "")
         assert "seed 0 failed: its process ended unexpectedly (exit code -9)" in text
         assert "manifest.json is not readable; delete" in text
-    assert finished(out) == {missing.name, one(out, "fedavg-s0").name}
+    assert finished(played) == {missing.name, one(played, "fedavg-s0").name}
+
+
+def workers() -> list[int]:
+    """Processes of a comparison that this process plays."""
+    found = []
+    for pid in children(os.getpid()):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if b"unskew.compare.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 def one(out: Path, name: str) -> Path:
@@ -221,7 +262,7 @@ def test_ctrl_c_lets_every_run_save_and_says_how_to_go_on(
     assert said.err.splitlines()[-1].startswith("unskew: stopped; the same command goes on")
     assert "Traceback" not in said.err
     assert not (tmp_path / "out" / "workers.log").exists(), "a process had something to say"
-    assert children(os.getpid()) == []
+    assert workers() == []
     for name, round in rounds.items():
         assert rounds_saved(tmp_path / "out" / "cells" / name) >= round
 
@@ -253,10 +294,82 @@ def test_two_comparisons_do_not_share_a_folder(
     many: Path, played: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("unskew.compare.alone.PATIENCE", 0.0)
-    with queue.alone(played):
+    with alone(played):
         said = unskew("compare", many, *SMALL, "--out", played)
     assert said.code == 2
     assert "another process is writing this comparison" in said.err
+
+
+def test_who_waits_for_a_folder_has_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first removes its empty log when it ends; the log of the second is another file."""
+    waits, slept = threading.Event(), time.sleep
+
+    def sleep(seconds: float) -> None:
+        waits.set()
+        slept(seconds)
+
+    def second() -> None:
+        with alone(tmp_path) as (_, log):
+            os.write(log.fileno(), b"a traceback")
+
+    monkeypatch.setattr("unskew.compare.alone.time.sleep", sleep)
+    with ThreadPoolExecutor(1) as other:
+        with alone(tmp_path):
+            ended = other.submit(second)
+            assert waits.wait(PATIENCE)
+        ended.result(PATIENCE)
+    assert (tmp_path / "workers.log").read_bytes() == b"a traceback"
+
+
+def test_a_process_that_dies_between_two_cells_fails_neither(
+    many: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over: list[str] = []
+
+    def kill(self: Screen, cell: grids.Cell, failure: str | None) -> None:
+        over.append(cell.name)
+        for worker in workers() if len(over) == 1 else ():
+            os.kill(worker, signal.SIGKILL)
+            wait_for(lambda pid=worker: not is_alive(pid))
+
+    monkeypatch.setattr(Screen, "over", kill)
+    said = unskew("compare", many, *SMALL, "--out", tmp_path / "out", "--jobs", "1")
+    assert said.code == 0, said.out
+    assert len(over) == len(set(over)) == 4
+
+
+def test_a_process_that_never_begins_a_cell_fails_it_at_the_second_try(
+    many: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue.sys, "executable", shutil.which("false"))
+    said = unskew("compare", many, *SMALL, "--out", tmp_path / "out", "--jobs", "2")
+    assert (said.code, said.out) == (2, "")
+    assert "every run failed:\nits process ended unexpectedly (exit code 1)" in said.err
+
+
+def test_a_screen_that_breaks_at_the_beginning_is_put_away(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Quiet, "begin", stop)
+    monkeypatch.setattr(Quiet, "end", lambda self: ended.append(True))
+    with pytest.raises(KeyboardInterrupt):
+        games.play(grids.load(str(many)), tmp_path / "out", Quiet())
+    assert ended == [True]
+
+
+def test_old_answers_are_gone_before_the_first_cell_is_played(
+    many: Path, played: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*FILES, "report.html"):
+        (played / name).write_text("of an older grid")
+    monkeypatch.setattr(queue, "play", lambda cells, *a, **k: {cell.name: "no data there" for cell in cells})
+    assert unskew("compare", many, *SMALL, "--out", played).code == 2
+    assert {path.name for path in played.iterdir()} == {".lock", "cells"}
 
 
 def test_cores_are_filled_whatever_the_number_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
@@ -10,65 +9,28 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from rich.console import Console
 
 from unskew.compare import grid as grids
-from unskew.compare import play as games
 from unskew.compare import queue
 from unskew.compare.alone import alone
-from unskew.compare.table import Table
 from unskew.compare.watch import Screen
 
 from . import toys
+from .comparisons import FILES, SMALL, finished, one, workers
 from .conftest import Command
-from .test_killed import PATIENCE, children, is_alive, rounds_saved, wait_for
+from .test_killed import PATIENCE, rounds_saved
 
-METHODS = ["fedavg", "fedprox", "scaffold", "moon"]
-FILES = ("table.csv", "table.md", "table.tex", "finding.txt")
-
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-
-
-class Quiet(Screen):
-    """Tells a file that nobody reads."""
-
-    def __init__(self) -> None:
-        super().__init__(Console(file=io.StringIO()))
-
-
-@pytest.fixture(autouse=True)
-def _page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report of one line: the page itself has tests of its own."""
-
-    def write(table: Table, path: Path) -> Path:
-        path.write_text(
-            f"{table.name} {table.metric} {' '.join(r.folder.name for row in table.rows for r in row.runs)}"
-        )
-        return path
-
-    monkeypatch.setattr("unskew.compare.page.write", write)
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe of four methods and two seeds, with runs long enough to be killed in between."""
-    folder = tmp_path_factory.mktemp("recipe")
-    x, y = toys.arrays()
-    np.savez(folder / "rows.npz", x=x, y=y)
-    path, changes = folder / "many.yaml", {"data": {"name": str(folder / "rows.npz")}, "rounds": 10}
-    grid = {"methods": METHODS, "seeds": [0, 1]}
-    path.write_text(yaml.safe_dump(toys.settings(**changes, checkpoint=toys.EAGER) | {"compare": grid}))
-    return path
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),
+    pytest.mark.usefixtures("short_page"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +67,6 @@ cli.main()
 """
 
 
-def finished(out: Path) -> set[str]:
-    return {path.name for path in out.glob("cells/*") if queue.is_finished(path)}
-
-
 def test_killed_and_started_again_gives_the_same_table(
     many: Path, killed: Path, tmp_path: Path, unskew: Command
 ) -> None:
@@ -133,24 +91,6 @@ def test_killed_and_started_again_gives_the_same_table(
 def stamp(out: Path, name: str) -> dict[str, int]:
     """When each file of a cell was last written."""
     return {str(path): path.stat().st_mtime_ns for path in (out / "cells" / name).rglob("*") if path.name != ".lock"}
-
-
-@pytest.fixture
-def played(played_once: Path, tmp_path: Path) -> Path:
-    """A copy of its own for every test."""
-    return shutil.copytree(played_once, tmp_path / "played")
-
-
-@pytest.fixture(scope="module")
-def played_once(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small grid that was played, with rows held out."""
-    out = tmp_path_factory.mktemp("played") / "out"
-    grid = grids.load(str(many), ["rounds=2", "data.validation=0.2"], {"methods": ["fedavg", "moon"]})
-    assert games.play(grid, out, Quiet(), jobs=1).seeds == (0, 1)
-    return out
-
-
-SMALL = ("rounds=2", "data.validation=0.2", "--methods", "fedavg,moon")
 
 
 def test_json_is_one_line_and_the_numbers_are_those_of_the_runs(many: Path, played: Path, unskew: Command) -> None:
@@ -221,21 +161,6 @@ def test_failing_cells_are_told_and_the_others_go_on(
     assert finished(played) == {missing.name, one(played, "fedavg-s0").name}
 
 
-def workers() -> list[int]:
-    """Processes of a comparison that this process plays."""
-    found = []
-    for pid in children(os.getpid()):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if b"unskew.compare.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
-
-
-def one(out: Path, name: str) -> Path:
-    (folder,) = (out / "cells").glob(f"{name}-*")
-    return folder
-
-
 def test_when_every_cell_fails_the_reason_is_the_answer(
     many: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,78 +223,6 @@ def test_two_comparisons_do_not_share_a_folder(
         said = unskew("compare", many, *SMALL, "--out", played)
     assert said.code == 2
     assert "another process is writing this comparison" in said.err
-
-
-def test_who_waits_for_a_folder_has_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first removes its empty log when it ends; the log of the second is another file."""
-    waits, slept = threading.Event(), time.sleep
-
-    def sleep(seconds: float) -> None:
-        waits.set()
-        slept(seconds)
-
-    def second() -> None:
-        with alone(tmp_path) as (_, log):
-            os.write(log.fileno(), b"a traceback")
-
-    monkeypatch.setattr("unskew.compare.alone.time.sleep", sleep)
-    with ThreadPoolExecutor(1) as other:
-        with alone(tmp_path):
-            ended = other.submit(second)
-            assert waits.wait(PATIENCE)
-        ended.result(PATIENCE)
-    assert (tmp_path / "workers.log").read_bytes() == b"a traceback"
-
-
-def test_a_process_that_dies_between_two_cells_fails_neither(
-    many: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    over: list[str] = []
-
-    def kill(self: Screen, cell: grids.Cell, failure: str | None) -> None:
-        over.append(cell.name)
-        for worker in workers() if len(over) == 1 else ():
-            os.kill(worker, signal.SIGKILL)
-            wait_for(lambda pid=worker: not is_alive(pid))
-
-    monkeypatch.setattr(Screen, "over", kill)
-    said = unskew("compare", many, *SMALL, "--out", tmp_path / "out", "--jobs", "1")
-    assert said.code == 0, said.out
-    assert len(over) == len(set(over)) == 4
-
-
-def test_a_process_that_never_begins_a_cell_fails_it_at_the_second_try(
-    many: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queue.sys, "executable", shutil.which("false"))
-    said = unskew("compare", many, *SMALL, "--out", tmp_path / "out", "--jobs", "2")
-    assert (said.code, said.out) == (2, "")
-    assert "every run failed:\nits process ended unexpectedly (exit code 1)" in said.err
-
-
-def test_a_screen_that_breaks_at_the_beginning_is_put_away(
-    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[bool] = []
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Quiet, "begin", stop)
-    monkeypatch.setattr(Quiet, "end", lambda self: ended.append(True))
-    with pytest.raises(KeyboardInterrupt):
-        games.play(grids.load(str(many)), tmp_path / "out", Quiet())
-    assert ended == [True]
-
-
-def test_old_answers_are_gone_before_the_first_cell_is_played(
-    many: Path, played: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in (*FILES, "report.html"):
-        (played / name).write_text("of an older grid")
-    monkeypatch.setattr(queue, "play", lambda cells, *a, **k: {cell.name: "no data there" for cell in cells})
-    assert unskew("compare", many, *SMALL, "--out", played).code == 2
-    assert {path.name for path in played.iterdir()} == {".lock", "cells"}
 
 
 def test_cores_are_filled_whatever_the_number_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:

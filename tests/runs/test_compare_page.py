@@ -17,7 +17,7 @@ from unskew.compare import play as games
 from unskew.compare.table import Table
 
 from . import toys
-from .test_compare import Quiet
+from .comparisons import Quiet
 
 RATES = [0.05, 0.2]
 TUNED = {"moon": {"local.lr": RATES}}

@@ -20,8 +20,9 @@ def write(table: Table, path: Path) -> Path:
 
 def _setting(table: Table, name: str, rows: list[Row]) -> Setting:
     """Of the rows that have runs to show; what failed altogether has a note."""
+    how = [table.caption] if table.metric == "selected" else []
     notes = [f"{row.label}: {remark}." for row in table.of(name) for remark in row.remarks]
-    return Setting(name, reference_first([_entry(table, row) for row in rows]), (table.caption, *notes))
+    return Setting(name, reference_first([_entry(table, row) for row in rows]), (*how, *notes))
 
 
 def _entry(table: Table, row: Row) -> Entry:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import csv
 import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -182,3 +186,52 @@ def test_every_form_names_every_row(form) -> None:
     found = form(table(row("fedavg", 1.0, 2.0), row("moon", 3.0, 4.0, notes=("hello",))))
     for word in ("fedavg", "moon", "hello"):
         assert word in found
+
+
+def test_a_failure_of_many_lines_is_one_line_of_the_table() -> None:
+    grid = grids.load("quick", [], {"methods": ["fedavg"], "seeds": "3"})
+    found = tables.read(grid, Path("out"), {grid.cells[0].name: "first\n  second"})
+    assert found.rows[0].failed == {3: "first second"}
+    assert sum(line.startswith("|") for line in write.to_markdown(found).splitlines()) == 3
+
+
+def test_the_title_of_differences_holds_for_every_setting() -> None:
+    def chosen(setting: str, rate: float) -> Row:
+        return replace(row("fedavg", 1.0, 2.0, setting=setting), label=f"fedavg lr={rate}")
+
+    found = table(chosen("a", 0.1), chosen("b", 0.2), row("moon", 3.0, 4.0, setting="b"))
+    assert "difference to fedavg, 95 %" in write.to_markdown(found)
+    assert "difference to fedavg lr=0.1, 95 %" in write.to_markdown(table(chosen("a", 0.1)))
+
+
+def test_the_baseline_has_numbers_where_any_row_has() -> None:
+    found = table(row("fedavg", failed={0: "x", 1: "x"}), row("moon", 3.0, 4.0), row("fedprox", 4.0, 6.0))
+    assert found.baseline("").label == "moon"
+    assert found.gap(found.rows[2]).mean == 1.5
+
+
+@pytest.mark.parametrize("sign", ["[", "*"])
+def test_no_row_of_latex_begins_with_what_the_row_before_would_take(sign: str) -> None:
+    lines = write.to_latex(table(row(f"{sign}1] mine", 1.0, 2.0), row("b", 1.0, 2.0))).splitlines()
+    assert any(line.startswith(f"{{}}{sign}1] mine & ") for line in lines)
+    assert any(line.startswith("b & ") for line in lines)
+
+
+def test_files_are_the_same_under_any_locale(tmp_path: Path) -> None:
+    """A table has a plus-minus sign, which the old C locale cannot write."""
+    program = """
+import sys
+from pathlib import Path
+from unskew.compare.table import Row, Table
+from unskew.compare.write import write
+row = Row("\\u591c", "fedavg", "fedavg", {"best": {0: 1.0, 1: 2.0}}, {})
+write(Table("mine", "best", ("best",), (0, 1), (row,), "Caption."), Path(sys.argv[1]))
+"""
+    for name, environment in (("c", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}), ("utf", {})):
+        (tmp_path / name).mkdir()
+        command = [sys.executable, "-c", program, str(tmp_path / name)]
+        done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    for name in ("table.csv", "table.md", "table.tex", "finding.txt"):
+        assert (tmp_path / "c" / name).read_bytes() == (tmp_path / "utf" / name).read_bytes()
+    assert "\u591c" in (tmp_path / "c" / "table.md").read_text(encoding="utf-8")

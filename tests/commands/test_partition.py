@@ -70,6 +70,14 @@ def test_figure_of_an_unknown_kind_is_refused_before_data_are_read(
     assert ".png, .svg" in said.err
 
 
+@pytest.mark.parametrize("option", ["--csv", "--out"])
+def test_a_place_that_cannot_be_written_is_refused(option: str, unskew: Command, tmp_path: Path) -> None:
+    (tmp_path / "who.png").mkdir()
+    said = unskew("partition", "quick", option, tmp_path / "who.png")
+    assert said.code == 2
+    assert "who.png: cannot be written (Is a directory)" in said.err
+
+
 def test_unknown_key_is_refused(unskew: Command) -> None:
     said = unskew("partition", "quick", "partition.client=3")
     assert said.code == 2

@@ -6,12 +6,14 @@ import base64
 import itertools
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
+PATIENCE = 60
 CHROMIUM = shutil.which("chromium")
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--mute-audio")
 
@@ -74,6 +76,9 @@ class Browser:
         self.ask("Page.navigate", url=path.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.said):
             self._next()
+        # What the page says while it is drawn comes after it has loaded.
+        drawn = "new Promise(done => requestAnimationFrame(() => done(true)))"
+        self.ask("Runtime.evaluate", expression=drawn, awaitPromise=True)
 
     def value(self, script: str) -> Any:
         """What an expression is in the page."""
@@ -98,6 +103,8 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
+            if not select.select([self._in], [], [], PATIENCE)[0]:
+                raise RuntimeError(f"the browser said nothing for {PATIENCE} seconds")
             more = os.read(self._in, 1 << 20)
             if not more:
                 raise RuntimeError("the browser ended")

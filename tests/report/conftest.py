@@ -60,11 +60,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def page(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report on them."""
-    from unskew.commands.report import run_folders
+    from unskew.commands.report import load_runs
     from unskew.report.page import write
-    from unskew.results.load import load
 
-    runs = [load(run) for run in run_folders(folder)]
+    runs = load_runs(folder)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return write(runs, tmp_path_factory.mktemp("page") / "report.html", "Tea & <milk>")

@@ -1,12 +1,14 @@
 """The page as a file: complete, self-contained, safe, small."""
 
+import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from unskew.commands.report import run_folders
+from unskew.commands.report import load_runs
 from unskew.errors import UserError
 from unskew.report.page import title_of, write
 from unskew.report.sections import SECTIONS
@@ -124,10 +126,41 @@ def test_a_wrong_metric_is_refused_by_name(tmp_path):
         write([made("fedavg", 0, [1, 2])], tmp_path / "a.html", "a", metric="bset")
 
 
+@pytest.mark.parametrize("metric", ["selected", "bset"])
+def test_the_command_refuses_a_metric_that_no_run_has(metric, folder, unskew):
+    said = unskew("report", folder, "--metric", metric)
+    assert said.code == 2
+    assert f"expected one of best, final, mean_last10, found '{metric}'" in said.err
+
+
+def test_runs_that_cannot_be_shown_are_left_out_by_name(folder, tmp_path, unskew):
+    """One is unfinished, one has a broken table, one a broken manifest; a tracker keeps a config.yaml of its own."""
+    grid = shutil.copytree(folder, tmp_path / "grid")
+    cells = grid / "cells"
+    manifest = cells / "fedavg-1" / "checkpoint" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"finished": None}))
+    (cells / "fedprox-0" / "metrics.parquet").write_text("no table")
+    (cells / "fedprox-1" / "checkpoint" / "manifest.json").write_text("{")
+    tracker = cells / "fedavg-0" / "wandb" / "files"
+    tracker.mkdir(parents=True)
+    (tracker / "config.yaml").write_text("wandb_version: 1")
+    said = unskew("report", grid, "--out", tmp_path / "page.html")
+    assert said.code == 0, said.err
+    lines = said.err.splitlines()
+    assert [line.startswith("unskew: left out: ") for line in lines] == [True] * 3
+    assert [name in line for name, line in zip(("fedavg-1", "fedprox-0", "fedprox-1"), lines)] == [True] * 3
+    assert "<title>fedavg on rows&lt;1&gt;</title>" in (tmp_path / "page.html").read_text()
+    assert unskew("report", cells / "fedavg-1").code == 2
+    shutil.rmtree(cells / "fedavg-0")
+    said = unskew("report", grid)
+    assert said.code == 2
+    assert "expected the folder of a run" in said.err
+
+
 def test_runs_are_found_below_a_folder(folder):
-    names = [path.name for path in run_folders(folder)]
+    names = [run.folder.name for run in load_runs(folder)]
     assert names == ["fedavg-0", "fedavg-1", "fedprox-0", "fedprox-1"]
-    assert run_folders(folder / "cells" / "fedavg-0") == [folder / "cells" / "fedavg-0"]
+    assert [run.folder for run in load_runs(folder / "cells" / "fedavg-0")] == [folder / "cells" / "fedavg-0"]
 
 
 def test_the_command_writes_the_page(folder, tmp_path, unskew):
@@ -147,4 +180,5 @@ def test_the_command_refuses_a_folder_without_runs(tmp_path, unskew):
 def test_the_command_refuses_a_place_it_cannot_write(folder, tmp_path, unskew):
     said = unskew("report", folder / "cells" / "fedavg-0", "--out", tmp_path)
     assert said.code == 2
-    assert "choose another --out" in said.err
+    assert "cannot be written" in said.err
+    assert "choose another place" in said.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,9 +14,13 @@ import pytest
 import yaml
 
 from unskew import cli
+from unskew.compare import grid as grids
+from unskew.compare import play as games
+from unskew.compare.table import Table
 from unskew.core import registry
 
 from . import toys
+from .comparisons import METHODS, Quiet
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +74,43 @@ def recipe(tmp_path: Path) -> Path:
 def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever loads data has come too far."""
     monkeypatch.setattr("unskew.data.load", lambda *a, **k: pytest.fail("data were loaded"))
+
+
+@pytest.fixture
+def short_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report of one line: the page itself has tests of its own."""
+
+    def write(table: Table, path: Path) -> Path:
+        path.write_text(
+            f"{table.name} {table.metric} {' '.join(r.folder.name for row in table.rows for r in row.runs)}"
+        )
+        return path
+
+    monkeypatch.setattr("unskew.compare.page.write", write)
+
+
+@pytest.fixture(scope="session")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe of four methods and two seeds, with runs long enough to be killed in between."""
+    folder = tmp_path_factory.mktemp("recipe")
+    x, y = toys.arrays()
+    np.savez(folder / "rows.npz", x=x, y=y)
+    path, changes = folder / "many.yaml", {"data": {"name": str(folder / "rows.npz")}, "rounds": 10}
+    grid = {"methods": METHODS, "seeds": [0, 1]}
+    path.write_text(yaml.safe_dump(toys.settings(**changes, checkpoint=toys.EAGER) | {"compare": grid}))
+    return path
+
+
+@pytest.fixture
+def played(played_once: Path, tmp_path: Path) -> Path:
+    """A copy of its own for every test."""
+    return shutil.copytree(played_once, tmp_path / "played")
+
+
+@pytest.fixture(scope="session")
+def played_once(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small grid that was played, with rows held out."""
+    out = tmp_path_factory.mktemp("played") / "out"
+    grid = grids.load(str(many), ["rounds=2", "data.validation=0.2"], {"methods": ["fedavg", "moon"]})
+    assert games.play(grid, out, Quiet(), jobs=1).seeds == (0, 1)
+    return out

@@ -127,6 +127,14 @@ MISTAKES: dict[str, tuple[Any, list[str], list[str]]] = {
     "unknown field of a method": ({"methods": [{"fedprox": {"my": 1}}]}, [], ["method.fedprox", "'my'"]),
     "method that needs sgd": ({"methods": ["scaffold"]}, ["local.optimiser=adam"], ["scaffold", "local.optimiser"]),
     "a word as a seed": ({"methods": ["moon"], "seeds": ["x"]}, [], ["compare.seeds", "integer", "'x'"]),
+    "a truth value as a seed": ({"methods": ["moon"], "seeds": [True]}, [], ["compare.seeds", "integers", "[True]"]),
+    "a fraction as a seed": ({"methods": ["moon"], "seeds": [1.5]}, [], ["compare.seeds", "integers", "[1.5]"]),
+    "a method of two lines": (
+        {"methods": [{"a\nb": "moon"}]}, [], ["compare.methods", "line breaks", "'a\\nb'"]
+    ),
+    "a bell in a setting": (
+        {"methods": ["moon"], "settings": {"a\a": {}}}, [], ["compare.settings", "control characters", "'a\\x07'"]
+    ),
     "a seed twice": ({"methods": ["moon"], "seeds": [1, 1]}, [], ["compare.seeds", "once"]),
     "no seeds": ({"methods": ["moon"], "seeds": []}, [], ["compare.seeds"]),
     "seeds that fall": ({"methods": ["moon"]}, ["--seeds", "4-2"], ["compare.seeds", "0-4", "'4-2'"]),
@@ -157,6 +165,13 @@ MISTAKES: dict[str, tuple[Any, list[str], list[str]]] = {
     "base that is wrong": ({"methods": ["moon"]}, ["rounds=0"], ["rounds", "greater than or equal to 1"]),
     "unknown model": ({"methods": ["moon"]}, ["model=mpl"], ["'mpl'", "did you mean mlp?"]),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("seeds", [[1.5], [True], ["x"]])
+def test_a_seed_that_is_none_is_told_once(seeds: list[Any], write: Write) -> None:
+    with pytest.raises(UserError) as refused:
+        cells(write({"methods": ["moon"], "seeds": seeds}))
+    assert str(refused.value).count("compare.seeds") == 1
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

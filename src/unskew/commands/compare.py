@@ -52,18 +52,19 @@ def play_and_tell(grid: Grid, out: Path, jobs: int | None, as_json: bool, data_d
     from rich.console import Console
 
     from unskew.compare import play as games
-    from unskew.compare.finding import in_words
     from unskew.compare.watch import Screen
-    from unskew.compare.write import to_screen
 
     try:
         table = games.play(grid, out, Screen(), jobs=jobs, data_dir=data_dir)
-        page = games.report(table, out, grid.compare.metric)
+        page = games.report(table, out)
     except KeyboardInterrupt as stop:
         raise Stopped("stopped; the same command goes on after the last complete round of every run") from stop
     if as_json:
         typer.echo(json.dumps(_as_dict(table) | {"out": str(out), "report": str(page)}))
     else:
+        from unskew.compare.finding import in_words
+        from unskew.compare.write import to_screen
+
         console = Console(highlight=False)
         (console if console.is_terminal else Console(highlight=False, width=WIDTH)).print(to_screen(table))
         typer.echo(f"{in_words(table)}\ntable in {out}/table.csv, .md and .tex\nreport in {page}")

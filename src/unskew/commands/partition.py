@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unskew.errors import UserError
-
 if TYPE_CHECKING:
     from unskew.describe.split import Split
 
@@ -31,11 +29,12 @@ def partition(
     Also what the participants of a round hold together, and the work of a round. No model is built.
     """
     from unskew import recipe as recipes
-    from unskew.describe import figure
     from unskew.describe.split import look
 
     name, experiment = recipes.load(recipe, overrides)
     if out is not None:
+        from unskew.describe import figure  # with matplotlib, which only a drawing needs
+
         figure.check(out)
     split = look(experiment, data_dir)
     typer.echo(json.dumps(split.numbers())) if as_json else _show(split)
@@ -74,10 +73,8 @@ def _show(split: Split) -> None:
 def _write(split: Split, path: Path) -> None:
     import pandas as pd
 
+    from unskew.results.whole import write_whole
+
     frame = pd.DataFrame(split.counts, columns=list(split.classes))
     frame.insert(0, "client", range(len(frame)))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        frame.to_csv(path, index=False)
-    except OSError as error:
-        raise UserError(f"--csv: expected a file that can be written, found: {error}") from error
+    write_whole(path, frame.to_csv(index=False).encode())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from unskew.errors import UserError
+
+if TYPE_CHECKING:
+    from unskew.results.load import Loaded
 
 
 def report(
@@ -18,20 +21,30 @@ def report(
 ) -> None:
     """Write one HTML page about runs: finding, figures, costs."""
     from unskew.report.page import title_of, write
-    from unskew.results.load import load
 
-    loaded = [load(folder) for given in runs for folder in run_folders(given)]
+    loaded = [run for given in runs for run in load_runs(given)]
     typer.echo(f"kept in {write(loaded, out, title or title_of(loaded), metric)}")
 
 
-def run_folders(given: Path) -> list[Path]:
-    """The folder itself if it is a run, else all runs below it, by name."""
+def load_runs(given: Path) -> list[Loaded]:
+    """The run in the folder itself, else all finished runs below it, by name; others are told and left out."""
+    from unskew.results.load import load
+
     if (given / "config.yaml").is_file():
-        return [given]
-    found = sorted(path.parent for path in given.rglob("config.yaml"))
+        return [load(given)]
+    found = []
+    # By their checkpoints: a tracker keeps a config.yaml of its own below a run.
+    for manifest in sorted(given.rglob("checkpoint/manifest.json")):
+        try:
+            run = load(manifest.parents[1])
+            run.read_tables()
+        except UserError as error:
+            typer.echo(f"unskew: left out: {' '.join(str(error).split())}", err=True)
+        else:
+            found.append(run)
     if not found:
         raise UserError(
-            f"{given}: expected the folder of a run or a folder that holds some, found no config.yaml in or below it; "
+            f"{given}: expected the folder of a run or a folder that holds finished ones, found none in or below it; "
             "runs lie under runs/"
         )
     return found

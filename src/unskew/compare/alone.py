@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,17 +22,24 @@ def alone(out: Path) -> Iterator[tuple[int, IO[bytes]]]:
     try:
         out.mkdir(parents=True, exist_ok=True)
         lock = (out / ".lock").open("w")
-        log = (out / LOG).open("ab")
     except OSError as error:
-        raise UserError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
-    with lock, log:
-        _wait_for(lock, out)
-        log.truncate(0)
+        raise _not_writable(out, error) from error
+    with lock:
+        _wait_for(lock, out)  # before the log is opened: who goes first may remove it at the end
         try:
-            yield lock.fileno(), log
-        finally:
-            if not (out / LOG).stat().st_size:
-                (out / LOG).unlink()
+            log = (out / LOG).open("wb")
+        except OSError as error:
+            raise _not_writable(out, error) from error
+        with log:
+            try:
+                yield lock.fileno(), log
+            finally:
+                if not os.fstat(log.fileno()).st_size:
+                    (out / LOG).unlink(missing_ok=True)
+
+
+def _not_writable(out: Path, error: OSError) -> UserError:
+    return UserError(f"{out}: cannot be written ({error.strerror}); choose another --out")
 
 
 def _wait_for(lock: IO[str], out: Path) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from unskew.compare.table import Row, Table
+from unskew.results.finding import Finding
 from unskew.results.finding import finding as told
 
 
-def finding(table: Table, setting: str) -> str:
+def found(table: Table, setting: str) -> Finding:
     """Who wins, or who leads and who is too close to tell; methods with failed seeds have no say."""
     rows = [row for row in table.of(setting) if not row.failed]
     out = [_left_out(row, len(table.seeds)) for row in table.of(setting) if row.failed]
-    return " ".join([_said(table, rows), *out])
+    said = _said(table, rows)
+    return Finding(said.headline, " ".join(text for text in (said.detail, *out) if text))
+
+
+def finding(table: Table, setting: str) -> str:
+    """The same as one text."""
+    said = found(table, setting)
+    return f"{said.headline} {said.detail}"
 
 
 def in_words(table: Table) -> str:
@@ -18,11 +26,10 @@ def in_words(table: Table) -> str:
     return "\n".join(f"{setting}: {finding(table, setting)}".removeprefix(": ") for setting in table.settings)
 
 
-def _said(table: Table, rows: list[Row]) -> str:
+def _said(table: Table, rows: list[Row]) -> Finding:
     if not rows:
-        return "No winner: no method finished with every seed."
-    found = told({row.label: row.scores[table.metric] for row in rows}, table.metric)
-    return f"{found.headline} {found.detail}"
+        return Finding("No winner: no method finished with every seed.", "")
+    return told({row.label: row.scores[table.metric] for row in rows}, table.metric)
 
 
 def _left_out(row: Row, seeds: int) -> str:

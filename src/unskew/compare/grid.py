@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -41,6 +42,7 @@ class Compare(Strict):
             raise ValueError("expected a list such as [fedavg, fedprox]")
         pairs = [pair for entry in value for pair in _labelled(entry)]
         labels = [label for label, _ in pairs]
+        _check_labels(labels)
         if twice := sorted({label for label in labels if labels.count(label) > 1}):
             raise ValueError(f"{', '.join(twice)} is there twice; give one another name, as in {{my {twice[0]}: ...}}")
         return dict(pairs)
@@ -48,13 +50,23 @@ class Compare(Strict):
     @field_validator("seeds", mode="before")
     @classmethod
     def _seeds(cls, value: Any) -> Any:
-        return parse_seeds(value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return parse_seeds(value)
+        if isinstance(value, list | tuple) and not all(type(seed) is int for seed in value):
+            raise ValueError("expected integers such as [0, 1, 2] or text such as 0-4")
+        return value
 
     @field_validator("seeds")
     @classmethod
     def _different(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(value)) < len(value):
             raise ValueError("expected every seed once")
+        return value
+
+    @field_validator("settings")
+    @classmethod
+    def _settings(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        _check_labels(value)
         return value
 
     @field_validator("settings", "tune")
@@ -185,6 +197,13 @@ def _replaced(section: dict[str, Any], compare: Compare, options: dict[str, Any]
         tune = {k: v for k, v in compare.tune.items() if k in names or k not in compare.methods}
         options = {"tune": tune} | options | {"methods": [{name: compare.methods.get(name, name)} for name in names]}
     return section | options
+
+
+def _check_labels(labels: Iterable[str]) -> None:
+    """A line break or another control character would tear the tables."""
+    for label in labels:
+        if any(unicodedata.category(sign) in ("Cc", "Zl", "Zp") for sign in label):
+            raise ValueError(f"expected labels without line breaks and control characters, found {label!r}")
 
 
 def _labelled(entry: Any) -> list[tuple[str, Any]]:

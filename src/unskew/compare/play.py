@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from unskew.compare import queue, write
-from unskew.compare import table as tables
+from unskew.compare import queue
+from unskew.compare.alone import alone
 from unskew.compare.grid import Grid
 from unskew.errors import UserError
 
+if TYPE_CHECKING:
+    from unskew.compare.table import Table
 
-def play(
-    grid: Grid, out: Path, watch: queue.Watch, *, jobs: int | None = None, data_dir: Path | None = None
-) -> tables.Table:
-    """Play what is missing of the grid and write its table; other cells in the folder are left alone."""
-    failed = queue.play(grid.cells, out, watch, name=grid.name, jobs=jobs, data_dir=data_dir)
-    if failed and len(failed) == len({cell.name for cell in grid.cells}):
-        raise UserError("every run failed:\n" + "\n".join(dict.fromkeys(failed.values())))
-    table = tables.read(grid, out, failed)
-    write.write(table, out)
-    return table
+PAGE = "report.html"
+ANSWERS = ("table.csv", "table.md", "table.tex", "finding.txt", PAGE)
 
 
-def report(table: tables.Table, out: Path, metric: str) -> Path:
+def play(grid: Grid, out: Path, watch: queue.Watch, *, jobs: int | None = None, data_dir: Path | None = None) -> Table:
+    """Play what is missing of the grid and write its table; other cells in the folder are left alone.
+
+    What an earlier grid answered is removed first: it must not be taken for the answer of this one.
+    """
+    with alone(out) as held:
+        _clear(out)
+        failed = queue.play(grid.cells, out, watch, held, name=grid.name, jobs=jobs, data_dir=data_dir)
+        if failed and len(failed) == len({cell.name for cell in grid.cells}):
+            raise UserError("every run failed:\n" + "\n".join(dict.fromkeys(failed.values())))
+        # Here, since these bring pandas and scipy, which the first run need not wait for.
+        from unskew.compare import table as tables
+        from unskew.compare import write
+
+        table = tables.read(grid, out, failed)
+        write.write(table, out)
+        return table
+
+
+def _clear(out: Path) -> None:
+    for name in ANSWERS:
+        try:
+            (out / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise UserError(f"{out / name}: cannot be removed ({error.strerror}); choose another --out") from error
+
+
+def report(table: Table, out: Path) -> Path:
     """One page over the runs of the table."""
-    from unskew.report import page
+    from unskew.compare import page
 
-    return page.write([run for row in table.rows for run in row.runs], out / "report.html", table.name, metric)
+    return page.write(table, out / PAGE)

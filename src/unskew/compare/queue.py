@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from unskew.compare.alone import alone
 from unskew.compare.grid import Cell
 from unskew.environment import cores, pick_device
 from unskew.errors import UserError
@@ -41,10 +40,11 @@ class _Worker:
 
     process: subprocess.Popen[bytes]
     cell: Cell | None = None
+    begun: bool = False  # whether it said so of this cell
     heard: bytearray = field(default_factory=bytearray)
 
     def give(self, cell: Cell, request: dict[str, Any]) -> None:
-        self.cell = cell
+        self.cell, self.begun = cell, False
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # its end is noticed where it is listened to
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -86,31 +86,34 @@ def play(
     cells: Sequence[Cell],
     out: Path,
     watch: Watch,
+    held: tuple[int, IO[bytes]],
     *,
     name: str = "run",
     jobs: int | None = None,
     data_dir: Path | None = None,
 ) -> dict[str, str]:
-    """Play what is missing; returns why by the name of each cell that failed. An interruption lets all runs save."""
-    with alone(out) as (lock, log):
-        different = {cell.name: cell for cell in cells}
-        finished = {cell for cell in different if is_finished(out / "cells" / cell)}
-        waiting = [cell for key, cell in different.items() if key not in finished]
-        side_by_side, workers = share_out([cell.experiment for cell in waiting], jobs)
-        watch.begin(cells, finished, side_by_side)
-        requests = {
-            cell.name: {
-                "folder": str(folder_of(out, cell)),
-                "experiment": _with_workers(cell.experiment, workers).resolved(),
-                "name": name,
-                "data_dir": str(data_dir) if data_dir else None,
-            }
-            for cell in waiting
+    """Play what is missing; returns why by the name of each cell that failed. An interruption lets all runs save.
+
+    held: the folder's lock and log, from `alone`.
+    """
+    different = {cell.name: cell for cell in cells}
+    finished = {cell for cell in different if is_finished(out / "cells" / cell)}
+    waiting = [cell for key, cell in different.items() if key not in finished]
+    side_by_side, workers = share_out([cell.experiment for cell in waiting], jobs)
+    requests = {
+        cell.name: {
+            "folder": str(folder_of(out, cell)),
+            "experiment": _with_workers(cell.experiment, workers).resolved(),
+            "name": name,
+            "data_dir": str(data_dir) if data_dir else None,
         }
-        try:
-            return _Crew(waiting, requests, watch, lock, log).work(side_by_side)
-        finally:
-            watch.end()
+        for cell in waiting
+    }
+    try:
+        watch.begin(cells, finished, side_by_side)
+        return _Crew(waiting, requests, watch, *held).work(side_by_side)
+    finally:
+        watch.end()
 
 
 class _Crew:
@@ -121,6 +124,7 @@ class _Crew:
     ) -> None:
         self._waiting, self._requests, self._watch, self._lock, self._log = waiting[::-1], requests, watch, lock, log
         self._failed: dict[str, str] = {}
+        self._put_back: set[str] = set()
         self._ears = selectors.DefaultSelector()
         self._workers: list[_Worker] = []
 
@@ -168,6 +172,7 @@ class _Crew:
         cell = worker.cell
         assert cell is not None
         if line["what"] in ("begin", "round"):
+            worker.begun = True
             self._watch.told(cell, line["round"], line.get("accuracy"), line.get("best"))
             return
         self._over(cell, line.get("why"))
@@ -179,17 +184,25 @@ class _Crew:
         self._watch.over(cell, failure)
 
     def _bury(self, worker: _Worker) -> None:
-        """A process ended: in the middle of a cell that cell failed, and another process takes its place."""
+        """A process ended: in the middle of a cell that cell failed, and another process takes its place.
+
+        A cell that had not begun need not be why, and gets another chance.
+        """
         self._ears.unregister(worker.process.stdout)  # type: ignore[arg-type]
-        code = worker.process.wait()
-        if worker.cell is not None:
+        code, cell = worker.process.wait(), worker.cell
+        if cell is None:
+            return
+        if not worker.begun and cell.name not in self._put_back:
+            self._put_back.add(cell.name)
+            self._waiting.append(cell)
+        else:
             self._over(
-                worker.cell,
+                cell,
                 f"its process ended unexpectedly (exit code {code}), most likely for want of memory; "
                 "see workers.log and try --jobs 1",
             )
-            if self._waiting:
-                self._employ()
+        if self._waiting:
+            self._employ()
 
     def _stop(self) -> None:
         """Ask all to save and end; who stops a second time does not wait for that."""

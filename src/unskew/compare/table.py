@@ -10,6 +10,7 @@ from unskew.compare.grid import Cell, Grid
 from unskew.compare.queue import folder_of
 from unskew.compare.select import choose_candidate, choose_round
 from unskew.results.load import Loaded, load
+from unskew.results.reference import reference_of
 from unskew.results.statistics import Difference, Scores, difference, mean_and_std
 
 MEASURES = {
@@ -28,8 +29,8 @@ class Row:
     """One method under one setting."""
 
     setting: str
-    method: str  # its label in the grid
-    label: str  # the same with the candidate's values
+    method: str  # its own name
+    label: str  # what the grid calls it, with the candidate's values
     scores: Mapping[str, Scores]  # measure -> seed -> percent
     failed: Mapping[int, str]  # seed -> why
     notes: tuple[str, ...] = ()
@@ -38,6 +39,11 @@ class Row:
     def spread(self, measure: str) -> tuple[float, float]:
         """Mean and standard deviation over the seeds that finished."""
         return mean_and_std([value for _, value in sorted(self.scores[measure].items())])
+
+    @property
+    def remarks(self) -> list[str]:
+        """Notes, and why seeds failed."""
+        return [*self.notes, *(f"seed {seed} failed: {why}" for seed, why in sorted(self.failed.items()))]
 
 
 @dataclass(frozen=True)
@@ -59,9 +65,9 @@ class Table:
         return [row for row in self.rows if row.setting == setting]
 
     def baseline(self, setting: str) -> Row:
-        """FedAvg if it is there, else the first method."""
-        rows = self.of(setting)
-        return next((row for row in rows if row.method == "fedavg"), rows[0])
+        """FedAvg if it is there, else the first method; of those with numbers, where there are any."""
+        rows = [row for row in self.of(setting) if row.scores[self.metric]] or self.of(setting)
+        return rows[reference_of([row.method for row in rows])]
 
     def gap(self, row: Row) -> Difference | None:
         """The paired difference to the baseline, which has none to itself."""
@@ -137,8 +143,8 @@ def _row(
     notes: Iterable[str],
 ) -> Row:
     first = cells[0]
-    why = {cell.seed: failed[cell.name] for cell in cells if cell.name in failed}
+    why = {cell.seed: " ".join(failed[cell.name].split()) for cell in cells if cell.name in failed}
     refused = {seed: int((run.metrics["metric"] == "dropped").sum()) for seed, run in sorted(runs.items())}
     more = [f"seed {seed}: {n} messages were not finite and were refused" for seed, n in refused.items() if n]
     whole = tuple(run for _, run in sorted(runs.items()))
-    return Row(first.setting, first.method, first.label, scores, why, (*notes, *more), whole)
+    return Row(first.setting, first.experiment.label, first.label, scores, why, (*notes, *more), whole)

@@ -15,6 +15,7 @@ from rich.table import Table as Screen
 
 from unskew.compare.finding import in_words
 from unskew.compare.table import MEASURES, Row, Table
+from unskew.results.whole import write_whole
 
 Emphasis = Callable[[str], str]
 LATEX = {
@@ -32,8 +33,8 @@ def write(table: Table, out: Path) -> None:
     """All files of the table and the finding."""
     texts = {"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)}
     for kind, text in texts.items():
-        (out / f"table.{kind}").write_text(text)
-    (out / "finding.txt").write_text(in_words(table) + "\n")
+        write_whole(out / f"table.{kind}", text.encode())
+    write_whole(out / "finding.txt", f"{in_words(table)}\n".encode())
 
 
 def to_csv(table: Table) -> str:
@@ -47,7 +48,7 @@ def to_csv(table: Table) -> str:
         numbers = [value for measure in table.measures for value in row.spread(measure)]
         numbers += [gap.mean, gap.low, gap.high] if gap else [math.nan] * 3
         seeds = len(row.scores[table.metric])
-        writer.writerow([row.setting, row.label, seeds, *map(_decimals, numbers), "; ".join(_notes(row))])
+        writer.writerow([row.setting, row.label, seeds, *map(_decimals, numbers), "; ".join(row.remarks)])
     return file.getvalue()
 
 
@@ -62,7 +63,7 @@ def to_markdown(table: Table) -> str:
 def to_latex(table: Table) -> str:
     """A plain tabular that needs no package; the caption is a comment."""
     head, rows = _grid(table, lambda text: f"\\textbf{{{text}}}", escape_latex)
-    lines = [f"{' & '.join(line)} \\\\" for line in rows]
+    lines = [_latex_row(line) for line in rows]
     return "\n".join(
         [
             f"% {table.caption}",
@@ -97,15 +98,21 @@ def escape_latex(text: str) -> str:
     return "".join(LATEX.get(sign, sign) for sign in text)
 
 
+def _latex_row(cells: list[str]) -> str:
+    """A bracket or star at its beginning would be taken for an option of the row before."""
+    text = " & ".join(cells)
+    return f"{'{}' if text.startswith(('[', '*')) else ''}{text} \\\\"
+
+
 def _markdown(text: str) -> str:
     return re.sub(r"([\\|*_<>`])", r"\\\1", text)
 
 
 def _grid(table: Table, bold: Emphasis, clean: Emphasis) -> tuple[list[str], list[list[str]]]:
     """Titles and cells as text: the same in every form but for emphasis and escapes."""
-    several, noted = table.settings != [""], any(_notes(row) for row in table.rows)
+    several, noted = table.settings != [""], any(row.remarks for row in table.rows)
     titles = ["setting"] * several + ["method", *(MEASURES[measure] for measure in table.measures)]
-    titles += [f"difference to {table.baseline(table.settings[0]).label}, 95 % ({MEASURES[table.metric]})"]
+    titles += [f"difference to {_baseline(table)}, 95 % ({MEASURES[table.metric]})"]
     titles += ["notes"] * noted
     rows = []
     for row in table.rows:
@@ -113,8 +120,17 @@ def _grid(table: Table, bold: Emphasis, clean: Emphasis) -> tuple[list[str], lis
         for measure in table.measures:
             text = clean(_spread(row, measure))
             cells.append(bold(text) if table.leads(row, measure) else text)
-        rows.append([*cells, clean(_gap(table, row)), *[clean("; ".join(_notes(row)))] * noted])
+        rows.append([*cells, clean(_gap(table, row)), *[clean("; ".join(row.remarks))] * noted])
     return [clean(title) for title in titles], rows
+
+
+def _baseline(table: Table) -> str:
+    """Candidates may differ between settings, and then the method's own name holds for all of them."""
+    rows = [table.baseline(setting) for setting in table.settings]
+    for names in ({row.label for row in rows}, {row.method for row in rows}):
+        if len(names) == 1:
+            return names.pop()
+    return "the first method"
 
 
 def _spread(row: Row, measure: str) -> str:
@@ -129,10 +145,6 @@ def _gap(table: Table, row: Row) -> str:
     if gap is None:
         return "-"
     return f"{gap.mean:+.2f}" + (f" [{gap.low:+.2f}, {gap.high:+.2f}]" if gap.pairs > 1 else " (one seed)")
-
-
-def _notes(row: Row) -> list[str]:
-    return [*row.notes, *(f"seed {seed} failed: {why}" for seed, why in sorted(row.failed.items()))]
 
 
 def _decimals(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from unskew.describe.split import Split
 from unskew.errors import UserError
+from unskew.results.whole import write_whole
 
 ENDINGS = (".png", ".svg", ".pdf")
 NAMED = 30  # classes with their names on the axis
@@ -24,11 +26,9 @@ def draw(split: Split, path: Path, title: str) -> None:
     _heat(split, left, figure)
     _sizes(split, right)
     figure.suptitle(title)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise UserError(f"--out: expected a file that can be written, found: {error}") from error
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=150, format=path.suffix.removeprefix("."))
+    write_whole(path, drawn.getvalue())
 
 
 def check(path: Path) -> None:

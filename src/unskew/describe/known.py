@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
 
-import pandas as pd
-
 from unskew.core import registry
 from unskew.describe.cost import measure
 from unskew.describe.method import shipped
@@ -63,6 +61,8 @@ def _known(name: str, repository: Path) -> Known:
 
 def _recorded(name: str, results: Path) -> list[str]:
     """One line a dataset: the setting with most seeds, the first of them where several have as many."""
+    import pandas as pd  # slow, and only the repository's own helper comes here
+
     lines = []
     for path in sorted(results.glob("*/accuracy.csv")):
         rows = pd.read_csv(path)

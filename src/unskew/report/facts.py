@@ -7,9 +7,10 @@ from typing import Any
 
 import yaml
 
-from unskew.report.settings import KEYS, Setting, leaves
+from unskew.report.settings import Setting
 from unskew.results.load import Loaded
 from unskew.results.units import listed
+from unskew.strict import dotted
 
 SHOWN = ("data", "partition", "model", "work", "engine")
 DEPARTURES = ("differs", "batchnorm")
@@ -54,7 +55,7 @@ def departures(setting: Setting) -> list[str]:
 def own_settings(setting: Setting) -> list[str]:
     """Settings other than the method's that differ between methods."""
     plain = [
-        leaves({k: v for k, v in e.first.config.counting().items() if k not in (*KEYS, "seed", "method")})
+        dotted({k: v for k, v in e.first.config.counting().items() if k not in ("seed", "method")})
         for e in setting.entries
     ]
     keys = [k for k in dict.fromkeys(k for p in plain for k in p) if len({repr(p.get(k)) for p in plain}) > 1]
@@ -91,7 +92,7 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
     >>> changes({"seed": 0, "local": {"lr": 0.1}}, {"seed": 1, "local": {"lr": 0.1}})
     'seed: 1'
     """
-    old, new = leaves(before), leaves(after)
+    old, new = dotted(before), dotted(after)
     lines = [f"{k}: {_flow(new.get(k))}" for k in {**old, **new} if old.get(k) != new.get(k)]
     return "\n".join(lines) or "the same"
 

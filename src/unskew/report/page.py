@@ -13,24 +13,34 @@ from unskew.errors import UserError, nearest
 from unskew.report import facts
 from unskew.report.panel import Studio
 from unskew.report.sections import SECTIONS
-from unskew.report.settings import Setting, settings_of
+from unskew.report.settings import ACCURACIES, Setting, settings_of
 from unskew.report.words import costs, scores_of
-from unskew.results.finding import METRICS, Finding, finding
+from unskew.results.finding import Finding, finding
 from unskew.results.load import Loaded
+from unskew.results.whole import write_whole
 
 HERE = Path(__file__).parent
 
 
 def write(runs: list[Loaded], path: Path, title: str, metric: str = "mean_last10") -> Path:
-    """Write the report on finished runs. metric: the accuracy that decides, see words.METRICS."""
-    if metric not in METRICS:
-        raise UserError(f"metric: expected one of {', '.join(METRICS)}, found {metric!r}{nearest(metric, METRICS)}")
+    """Write the report on finished runs. metric: the accuracy that decides, one of ACCURACIES."""
+    if metric not in ACCURACIES:
+        hint = nearest(metric, ACCURACIES)
+        raise UserError(f"metric: expected one of {', '.join(ACCURACIES)}, found {metric!r}{hint}")
     settings = settings_of(runs)
-    studio = Studio(metric)
+    findings = [(setting.name, finding(scores_of(setting, metric), metric)) for setting in settings]
+    return write_settings(settings, findings, path, title, metric)
+
+
+def write_settings(
+    settings: list[Setting], findings: list[tuple[str, Finding]], path: Path, title: str, metric: str
+) -> Path:
+    """Write the report on settings, with what is to be said of them by name; one without runs has a finding alone."""
+    studio, cost = Studio(metric), {setting.name: costs(setting) for setting in settings}
     text = _template().render(
         title=title,
-        style=Markup((HERE / "style.css").read_text()),
-        findings=[(setting.name, _finding(setting, metric), costs(setting)) for setting in settings],
+        style=Markup((HERE / "style.css").read_text(encoding="utf-8")),
+        findings=[(name, found, cost.get(name, "")) for name, found in findings],
         settings=[(setting.name, facts.facts(setting), facts.departures(setting)) for setting in settings],
         sections=[(section, [section.panel(setting, studio) for setting in settings]) for section in SECTIONS],
         shown=[(setting.name, facts.shown(setting)) for setting in settings],
@@ -38,11 +48,7 @@ def write(runs: list[Loaded], path: Path, title: str, metric: str = "mean_last10
         version=__version__,
         day=datetime.now(UTC).date().isoformat(),
     )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); choose another --out") from error
+    write_whole(path, text.encode())
     return path
 
 
@@ -50,10 +56,6 @@ def title_of(runs: list[Loaded]) -> str:
     """Methods and data, where nobody gave a title."""
     methods, data = (list(dict.fromkeys(names)) for names in zip(*((r.config.label, r.config.data.name) for r in runs)))
     return f"{', '.join(methods)} on {', '.join(data)}"
-
-
-def _finding(setting: Setting, metric: str) -> Finding:
-    return finding(scores_of(setting, metric), metric)
 
 
 def _template() -> jinja2.Template:

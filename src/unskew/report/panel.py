@@ -13,6 +13,7 @@ from unskew.report.figures.sheet import NARROW, VARIABLES, WIDE
 from unskew.report.svg import inline
 from unskew.report.table import Results
 
+NOT_USED = "Test rows by round: not used for the choice of rounds and candidates, which held-out rows made."
 Draw = Callable[[float], Figure]
 
 

@@ -8,15 +8,18 @@ not (one name and seed, other contents) are refused, because a paired difference
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from unskew.errors import UserError
-from unskew.results.finding import REFERENCE
 from unskew.results.folder import manifest_of
 from unskew.results.load import Loaded
+from unskew.results.reference import reference_of
+from unskew.results.statistics import Scores
+from unskew.strict import dotted
 
+ACCURACIES = ("best", "final", "mean_last10")  # of a summary
 KEYS = ("data", "partition", "model", "rounds", "participation", "weights", "absence", "preset")
 
 
@@ -26,10 +29,17 @@ class Entry:
 
     label: str
     runs: tuple[Loaded, ...]
+    scores: Mapping[str, Scores]  # measure -> seed -> percent
+    whole: bool = True  # else seeds of it failed, and its means are means of something else
 
     @property
     def first(self) -> Loaded:
         return self.runs[0]
+
+    @property
+    def method(self) -> str:
+        """Its own name, whatever the label."""
+        return self.first.config.label
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,7 @@ class Setting:
 
     name: str
     entries: tuple[Entry, ...]
+    notes: tuple[str, ...] = ()  # to be read with the numbers
 
     @property
     def first(self) -> Loaded:
@@ -45,8 +56,18 @@ class Setting:
 
     @property
     def reference(self) -> Entry:
-        """FedAvg where it is there, else whatever came first."""
+        """The one that differences are taken to."""
         return self.entries[0]
+
+    @property
+    def measures(self) -> list[str]:
+        """The accuracies of its entries, in the order of their columns."""
+        return list(self.entries[0].scores)
+
+    @property
+    def selected(self) -> bool:
+        """Whether rounds were chosen on held-out rows, so that test curves had no say."""
+        return "selected" in self.measures
 
     @property
     def seeds(self) -> list[int]:
@@ -69,17 +90,16 @@ def settings_of(runs: Iterable[Loaded]) -> list[Setting]:
     return [Setting(name, _entries(group)) for name, group in zip(seen, groups)]
 
 
-def leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted keys."""
-    if not isinstance(tree, dict):
-        return {prefix: tree}
-    return {k: v for key, value in tree.items() for k, v in leaves(value, f"{prefix}.{key}".lstrip(".")).items()}
+def reference_first(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """The reference, then the others in their order."""
+    at = reference_of([entry.method for entry in entries])
+    return (entries[at], *entries[:at], *entries[at + 1 :])
 
 
 def _told(run: Loaded) -> dict[str, Any]:
     """The settings that tell one setting from another, with the work in case that splits them."""
     plain = run.config.counting()
-    return leaves({key: plain[key] for key in (*KEYS, "local")})
+    return dotted({key: plain[key] for key in (*KEYS, "local")})
 
 
 def _common(run: Loaded) -> Any:
@@ -108,11 +128,16 @@ def _by_work(runs: list[Loaded]) -> list[list[Loaded]]:
 def _entries(runs: list[Loaded]) -> tuple[Entry, ...]:
     groups = _grouped(runs, _own)
     labels = _labels([group[0] for group in groups])
-    entries = [Entry(name, tuple(sorted(g, key=lambda run: run.config.seed))) for name, g in zip(labels, groups)]
+    entries = [_entry(name, sorted(group, key=lambda run: run.config.seed)) for name, group in zip(labels, groups)]
     for entry in entries:
         _one_per_seed(entry)
     _same_world(runs)
-    return tuple(sorted(entries, key=lambda entry: entry.label != REFERENCE))
+    return reference_first(entries)
+
+
+def _entry(label: str, runs: list[Loaded]) -> Entry:
+    scores = {name: {run.config.seed: float(getattr(run.summary, name)) for run in runs} for name in ACCURACIES}
+    return Entry(label, tuple(runs), scores)
 
 
 def _own(run: Loaded) -> dict[str, Any]:
@@ -125,8 +150,8 @@ def _labels(firsts: list[Loaded]) -> list[str]:
     """The methods' names; where one name occurs twice, with the keys that differ."""
     labels = []
     for run in firsts:
-        same = [leaves(_own(other) | _parts(other)) for other in firsts if other.config.label == run.config.label]
-        mine = leaves(_own(run) | _parts(run))
+        same = [dotted(_own(other) | _parts(other)) for other in firsts if other.config.label == run.config.label]
+        mine = dotted(_own(run) | _parts(run))
         keys = [k for k in mine if k != "method" and any(other.get(k) != mine[k] for other in same)]
         detail = ", ".join(f"{k.rpartition('.')[2]} {mine[k]}" for k in keys)
         labels.append(f"{run.config.label} ({detail})" if detail else run.config.label)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from unskew.report.settings import Entry, Setting
 from unskew.report.speedup import SpeedUp, speed_up
-from unskew.results.finding import REFERENCE
+from unskew.results.reference import is_reference
 from unskew.results.statistics import mean_and_std
 from unskew.results.tables import test_accuracy
 from unskew.results.units import in_bytes, in_seconds, spread
 
-ACCURACIES = {"best": "best, %", "final": "final, %", "mean_last10": "last ten, %"}
+TITLES = {
+    "best": "best, %",
+    "final": "final, %",
+    "mean_last10": "last ten, %",
+    "selected": "test at validation's best round, %",
+    "validation": "best validation, %",
+}
 
 
 @dataclass(frozen=True)
@@ -41,21 +48,20 @@ class Results:
 
 def results(setting: Setting) -> Results:
     """A row per method; the best mean of a column is marked."""
-    columns = {title: [_values(entry, name) for entry in setting.entries] for name, title in ACCURACIES.items()}
-    cells = {title: _marked(values) for title, values in columns.items()}
-    rounds = [mean_and_std(_values(entry, "best_round")) for entry in setting.entries]
-    cells = {
-        "best, %": cells["best, %"],
-        "best round": [Cell(spread(mean, std, 0)) for mean, std in rounds],
-        "final, %": cells["final, %"],
-        "last ten, %": cells["last ten, %"],
-        "speed-up": [_factor(found) for found in speed_ups(setting)],
+    cells: dict[str, list[Cell]] = {}
+    for measure in setting.measures:
+        cells[TITLES[measure]] = _marked(setting.entries, measure)
+        if measure == "best":
+            rounds = [mean_and_std(_values(entry, "best_round")) for entry in setting.entries]
+            cells["best round"] = [Cell(spread(mean, std, 0)) for mean, std in rounds]
+    # A speed-up is defined against FedAvg, and by the test curves.
+    if is_reference(setting.reference.method) and len(setting.entries) > 1 and not setting.selected:
+        cells["speed-up"] = [_factor(found) for found in speed_ups(setting)]
+    cells |= {
         "up": [Cell(in_bytes(fmean(_values(entry, "bytes_up")))) for entry in setting.entries],
         "down": [Cell(in_bytes(fmean(_values(entry, "bytes_down")))) for entry in setting.entries],
         "time": [Cell(in_seconds(fmean(_values(entry, "seconds")))) for entry in setting.entries],
     }
-    if setting.reference.label != REFERENCE or len(setting.entries) == 1:
-        del cells["speed-up"]  # it is defined against FedAvg
     rows = [Row(e.label, len(e.runs), tuple(c[i] for c in cells.values())) for i, e in enumerate(setting.entries)]
     return Results(tuple(cells), tuple(rows), any(cell.flag for row in rows for cell in row.cells))
 
@@ -77,11 +83,11 @@ def _values(entry: Entry, name: str) -> list[float]:
     return [float(getattr(run.summary, name)) for run in entry.runs]
 
 
-def _marked(columns: list[list[float]]) -> list[Cell]:
-    means = [mean_and_std(values) for values in columns]
-    known = [mean for mean, _ in means if not math.isnan(mean)]
+def _marked(entries: Sequence[Entry], measure: str) -> list[Cell]:
+    means = [mean_and_std(list(entry.scores[measure].values())) for entry in entries]
+    known = [mean for entry, (mean, _) in zip(entries, means) if entry.whole and not math.isnan(mean)]
     top = max(known) if len(known) > 1 else math.inf
-    return [Cell(spread(mean, std), best=mean == top) for mean, std in means]
+    return [Cell(spread(mean, std), best=entry.whole and mean == top) for entry, (mean, std) in zip(entries, means)]
 
 
 def _factor(found: list[SpeedUp]) -> Cell:

@@ -6,15 +6,16 @@ from statistics import fmean
 
 from unskew.report.frames import round_times, unsteadiness
 from unskew.report.settings import Entry, Setting
+from unskew.results.statistics import Scores
 from unskew.results.units import listed
 
 NOTABLE = 1.2  # a cost below this multiple is not worth a word
 STEADY = 1.5  # seeds of one method whose times differ by more say more about the machine than about the method
 
 
-def scores_of(setting: Setting, metric: str) -> dict[str, dict[int, float]]:
+def scores_of(setting: Setting, metric: str) -> dict[str, Scores]:
     """label -> seed -> accuracy."""
-    return {e.label: {run.config.seed: float(getattr(run.summary, metric)) for run in e.runs} for e in setting.entries}
+    return {entry.label: entry.scores[metric] for entry in setting.entries}
 
 
 def costs(setting: Setting) -> str:

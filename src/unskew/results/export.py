@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from unskew.errors import UserError
 from unskew.results.load import Loaded
+from unskew.results.whole import write_whole
 
 Format = Literal["torch", "onnx"]
 ENDING: dict[Format, str] = {"torch": ".pt2", "onnx": ".onnx"}
@@ -38,13 +39,7 @@ def export(run: Loaded, format: Format = "torch", out: Path | None = None) -> Pa
             f"model {run.config.model.name}: expected a network that torch.export can follow, found {first}; "
             "write it without decisions that depend on the numbers it sees"
         ) from error
-    half = file.with_name(file.name + ".tmp")
-    try:
-        half.write_bytes(data)
-        half.replace(file)
-    except OSError as error:
-        half.unlink(missing_ok=True)
-        raise UserError(f"{file}: cannot be written ({error.strerror}); choose another --out") from error
+    write_whole(file, data)
     return file
 
 

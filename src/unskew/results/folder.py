@@ -27,6 +27,7 @@ from unskew.core.store import ClientStore
 from unskew.engine.workers import to_bytes
 from unskew.errors import UserError
 from unskew.results.tables import LEDGER, METRICS, TIMES, Summary, Table
+from unskew.results.whole import replace_file
 
 FORMAT = 2
 KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "world", "finished", "kept")
@@ -93,18 +94,7 @@ class Folder:
 
     def write(self, name: str, data: bytes) -> str:
         """A file that is complete or absent, and its hash."""
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".tmp")
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:  # a full disk: at least leave nothing half written on it
-            temporary.unlink(missing_ok=True)
-            raise
-        temporary.replace(path)
+        replace_file(self.path / name, data)
         return hashlib.sha256(data).hexdigest()
 
     def save(

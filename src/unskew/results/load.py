@@ -73,6 +73,10 @@ class Loaded:
         """Who holds what. Rows: client, class, rows."""
         return self._table("clients")
 
+    def read_tables(self) -> None:
+        """All of them now, so that one that is not readable is refused here."""
+        _ = self.metrics, self.ledger, self.times, self.clients
+
     def _table(self, name: str) -> pd.DataFrame:
         import pandas as pd
 

@@ -9,7 +9,7 @@ from unskew.data import skew
 from unskew.report import frames
 from unskew.report.figures import heat, spread
 from unskew.report.figures.sheet import marks
-from unskew.report.panel import Panel, Studio
+from unskew.report.panel import NOT_USED, Panel, Studio
 from unskew.report.settings import Setting
 
 
@@ -73,7 +73,7 @@ def classes(setting: Setting, studio: Studio) -> Panel:
             "Full colour is 100 %.",
         )
         drawings.append(drawing)
-    return Panel(setting.name, drawings)
+    return Panel(setting.name, drawings, [NOT_USED] if setting.selected else [])
 
 
 def predictions(setting: Setting, studio: Studio) -> Panel:

@@ -9,7 +9,7 @@ import pandas as pd
 from unskew.report import frames
 from unskew.report.figures import lines, spread
 from unskew.report.figures.sheet import marks
-from unskew.report.panel import Panel, Studio
+from unskew.report.panel import NOT_USED, Panel, Studio
 from unskew.report.settings import Setting
 from unskew.report.table import results
 from unskew.report.words import scores_of, time_doubt
@@ -23,15 +23,20 @@ def curves(setting: Setting, studio: Studio) -> Panel:
     frame, colours = frames.accuracy(setting), marks([entry.label for entry in setting.entries])
     several = any(len(entry.runs) > 1 for entry in setting.entries)
     band = "Line: mean over seeds; band: from the lowest to the highest seed." if several else "One seed, so no band."
-    top = frame.sort_values("value", kind="stable").iloc[-1]
+    notes = [NOT_USED] if setting.selected else []
     drawing = studio.draw(
         partial(lines.accuracy_curves, frame, colours),
         f"Test accuracy by round for {listed(list(colours))}",
-        f"{band} Grey is {setting.reference.label}. The highest single value is {top['value']:.1f} %, "
-        f"{top['method']} in round {top['round']} (seed {top['seed']}).",
+        f"{band} Grey is {setting.reference.label}." + ("" if setting.selected else _highest(frame)),
         wide=True,
     )
-    return Panel(setting.name, [drawing])
+    return Panel(setting.name, [drawing], notes)
+
+
+def _highest(frame: frames.Frame) -> str:
+    top = frame.sort_values("value", kind="stable").iloc[-1]
+    where = f"{top['method']} in round {top['round']} (seed {top['seed']})"
+    return f" The highest single value is {top['value']:.1f} %, {where}."
 
 
 def table(setting: Setting, studio: Studio) -> Panel:
@@ -50,6 +55,7 @@ def table(setting: Setting, studio: Studio) -> Panel:
         notes.append("† never reached it with some seed, which counts as 1.00× there, as in FedLMD.")
     if time_doubt(setting):
         notes.append("The times of these methods cannot be compared; see Time.")
+    notes += setting.notes
     return Panel(setting.name, notes=notes, table=found)
 
 

@@ -1,0 +1,30 @@
+"""The report on a comparison: its page says what its table says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unskew.compare.finding import found
+from unskew.compare.table import Row, Table
+from unskew.report.page import write_settings
+from unskew.report.settings import Entry, Setting, reference_first
+
+
+def write(table: Table, path: Path) -> Path:
+    """One page over the runs of the table, under the grid's labels and by the table's scores."""
+    named = {name: [row for row in table.of(name) if row.runs] for name in table.settings}
+    settings = [_setting(table, name, rows) for name, rows in named.items() if rows]
+    findings = [(name, found(table, name)) for name in table.settings]
+    return write_settings(settings, findings, path, table.name, table.metric)
+
+
+def _setting(table: Table, name: str, rows: list[Row]) -> Setting:
+    """Of the rows that have runs to show; what failed altogether has a note."""
+    how = [table.caption] if table.metric == "selected" else []
+    notes = [f"{row.label}: {remark}." for row in table.of(name) for remark in row.remarks]
+    return Setting(name, reference_first([_entry(table, row) for row in rows]), (*how, *notes))
+
+
+def _entry(table: Table, row: Row) -> Entry:
+    scores = {measure: row.scores[measure] for measure in table.measures}
+    return Entry(row.label, row.runs, scores, whole=not row.failed)

@@ -161,7 +161,7 @@ def test_a_selected_row_is_the_candidate_that_validation_chose(monkeypatch: pyte
     assert found.rows[1].scores == {"selected": {0: 33, 1: 33}, "validation": {0: 70, 1: 70}}
     assert found.rows[1].notes == ("chosen of 2 candidates", "rounds 2, 2")
     assert "fedavg reaches 42.0 % (test accuracy in the round that validation chose)" in in_words(found)
-    assert "held out; the test set was read once" in write.to_markdown(found)
+    assert "held out; of the test set only the accuracy at the chosen round is reported" in write.to_markdown(found)
 
 
 def test_refused_messages_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,6 +168,7 @@ def test_when_every_cell_fails_the_reason_is_the_answer(
     said = unskew("compare", many, "--out", tmp_path / "out")
     assert (said.code, said.out) == (2, "")
     assert said.err == "unskew: every run failed:\nno data there\n"
+    assert not (tmp_path / "out").exists()
 
 
 def test_ctrl_c_lets_every_run_save_and_says_how_to_go_on(

@@ -84,7 +84,7 @@ def test_a_selection_shows_the_chosen_round_and_no_best_of_the_test_rows(
     columns = re.findall(r'<th scope="col">(.*?)</th>', page)
     assert columns[2:4] == ["test at validation's best round, %", "best validation, %"]
     assert not {"best, %", "final, %", "last ten, %", "speed-up"} & set(columns)
-    assert "the test set was read once, at the chosen round" in page
+    assert "of the test set only the accuracy at the chosen round is reported" in page
     assert "not used for the choice" in page
     assert "The highest single value" not in page
     assert "Test accuracy in the round that validation chose: mean difference" in page

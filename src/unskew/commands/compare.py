@@ -39,11 +39,11 @@ def compare(
     """Play methods x settings x seeds and say who is ahead. Started again, it plays only what is missing."""
     from unskew.compare import grid as grids
 
-    if metric and select:
-        raise UserError("--metric: with --select the metric is the test accuracy at the chosen round; drop one of them")
     names = [name.strip() for name in methods.split(",") if name.strip()] if methods is not None else None
     given: dict[str, Any] = {"methods": names, "seeds": seeds, "metric": metric, "select": select}
     grid = grids.load(recipe, overrides, {key: value for key, value in given.items() if value is not None})
+    if metric and grid.compare.select:
+        raise UserError("--metric: with a selection the metric is the test accuracy at the chosen round; drop one")
     play_and_tell(grid, out or Path("runs") / f"compare-{grid.name}", jobs, as_json, data_dir)
 
 

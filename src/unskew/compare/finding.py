@@ -12,7 +12,7 @@ def found(table: Table, setting: str) -> Finding:
     rows = [row for row in table.of(setting) if not row.failed]
     out = [_left_out(row, len(table.seeds)) for row in table.of(setting) if row.failed]
     said = _said(table, rows)
-    return Finding(said.headline, " ".join(text for text in (said.detail, *out) if text))
+    return Finding(said.headline, " ".join(text for text in (said.detail, *out, table.note) if text))
 
 
 def finding(table: Table, setting: str) -> str:

@@ -34,6 +34,7 @@ class Compare(Strict):
     tune: dict[str, dict[str, list[Any]]] = Field({}, description="method's label: {dotted key: [candidates]}")
     metric: Literal["best", "final", "mean_last10"] = Field("mean_last10", description="what the verdict looks at")
     select: Literal["validation"] | None = Field(None, description="choose candidate and round on held-out rows")
+    note: str = Field("", description="what a reader of the finding must know about this grid")
 
     @field_validator("methods", mode="before")
     @classmethod
@@ -86,6 +87,8 @@ class Compare(Strict):
                 raise ValueError(f"{name!r} is none of the methods {', '.join(methods)}{nearest(name, methods)}")
             if empty := [key for key, values in keys.items() if not values]:
                 raise ValueError(f"{name}.{empty[0]} has no candidates")
+            if twice := [key for key, values in keys.items() if len({repr(v) for v in values}) < len(values)]:
+                raise ValueError(f"{name}.{twice[0]} has a candidate twice")
         return value
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unskew.compare import queue
-from unskew.compare.alone import alone
+from unskew.compare.alone import LOG, alone
 from unskew.compare.grid import Grid
 from unskew.errors import UserError
 
@@ -26,6 +27,7 @@ def play(grid: Grid, out: Path, watch: queue.Watch, *, jobs: int | None = None, 
         _clear(out)
         failed = queue.play(grid.cells, out, watch, held, name=grid.name, jobs=jobs, data_dir=data_dir)
         if failed and len(failed) == len({cell.name for cell in grid.cells}):
+            _leave_nothing(out)
             raise UserError("every run failed:\n" + "\n".join(dict.fromkeys(failed.values())))
         # Here, since these bring pandas and scipy, which the first run need not wait for.
         from unskew.compare import table as tables
@@ -34,6 +36,14 @@ def play(grid: Grid, out: Path, watch: queue.Watch, *, jobs: int | None = None, 
         table = tables.read(grid, out, failed)
         write.write(table, out)
         return table
+
+
+def _leave_nothing(out: Path) -> None:
+    """A grid that could not begin (its data are missing) leaves no folder behind."""
+    cells = out / queue.CELLS
+    begun = cells.exists() and any(cells.iterdir())
+    if not begun and {path.name for path in out.iterdir()} <= {cells.name, ".lock", LOG}:
+        shutil.rmtree(out)
 
 
 def _clear(out: Path) -> None:

@@ -21,6 +21,8 @@ from unskew.results.folder import manifest_of
 
 ON_A_GPU = 6  # runs side by side where one GPU serves all
 
+CELLS = "cells"  # the folder of all runs
+
 
 class Watch(Protocol):
     """Who is told how the cells go."""
@@ -63,7 +65,7 @@ class _Worker:
 
 def folder_of(out: Path, cell: Cell) -> Path:
     """Where a cell's run lies."""
-    return out / "cells" / cell.name
+    return out / CELLS / cell.name
 
 
 def is_finished(folder: Path) -> bool:
@@ -97,7 +99,7 @@ def play(
     held: the folder's lock and log, from `alone`.
     """
     different = {cell.name: cell for cell in cells}
-    finished = {cell for cell in different if is_finished(out / "cells" / cell)}
+    finished = {cell for cell in different if is_finished(out / CELLS / cell)}
     waiting = [cell for key, cell in different.items() if key not in finished]
     side_by_side, workers = share_out([cell.experiment for cell in waiting], jobs)
     requests = {

@@ -56,6 +56,7 @@ class Table:
     seeds: tuple[int, ...]
     rows: tuple[Row, ...]
     caption: str
+    note: str = ""  # of the person who made the grid
 
     @property
     def settings(self) -> list[str]:
@@ -91,7 +92,7 @@ def read(grid: Grid, out: Path, failed: Mapping[str, str]) -> Table:
         by_key[cell.setting, cell.method if selects else cell.label].append(cell)
     rows = tuple(make(cells, out, failed) for cells in by_key.values())
     measures, metric = (SELECTED, "selected") if selects else (PLAYED, grid.compare.metric)
-    return Table(grid.name, metric, measures, grid.compare.seeds, rows, _caption(grid))
+    return Table(grid.name, metric, measures, grid.compare.seeds, rows, _caption(grid), grid.compare.note)
 
 
 def _caption(grid: Grid) -> str:
@@ -103,7 +104,7 @@ def _caption(grid: Grid) -> str:
     share = ", ".join(sorted({f"{100 * cell.experiment.data.validation:g} %" for cell in grid.cells}))
     return (
         f"Accuracy in percent, {over}. Candidates and rounds were chosen on {share} of the training rows, "
-        "held out; the test set was read once, at the chosen round."
+        "held out; of the test set only the accuracy at the chosen round is reported."
     )
 
 

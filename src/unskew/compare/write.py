@@ -144,7 +144,10 @@ def _gap(table: Table, row: Row) -> str:
     gap = table.gap(row)
     if gap is None:
         return "-"
-    return f"{gap.mean:+.2f}" + (f" [{gap.low:+.2f}, {gap.high:+.2f}]" if gap.pairs > 1 else " (one seed)")
+    if gap.pairs < 2:
+        return f"{gap.mean:+.2f} (one seed)"
+    # Differences that are equal at every seed have no spread to tell anything by.
+    return f"{gap.mean:+.2f} " + (f"[{gap.low:+.2f}, {gap.high:+.2f}]" if math.isfinite(gap.low) else "(no interval)")
 
 
 def _decimals(value: float) -> str:

@@ -12,7 +12,7 @@ from unskew.results.load import Loaded
 from unskew.results.units import listed
 from unskew.strict import dotted
 
-SHOWN = ("data", "partition", "model", "work", "engine")
+SHOWN = ("data", "partition", "model", "work", "stop", "engine")
 DEPARTURES = ("differs", "batchnorm")
 WIDTH = 11  # of the first column of a header
 
@@ -27,12 +27,14 @@ class Fact:
 
 def facts(setting: Setting) -> list[Fact]:
     """Data to device, rounds and seeds, versions, and the settings that are not the same for all methods."""
-    said = [Fact(key, lines) for key in SHOWN if (lines := tuple(_lines(setting, key)))]
+    methods = [_text(line) for e in setting.entries for line in e.first.about["header"] if line.startswith("method ")]
+    said = [Fact("methods", tuple(dict.fromkeys(methods)))]
+    said += [Fact(key, lines) for key in SHOWN if (lines := tuple(_lines(setting, key)))]
     seeds = f"{setting.first.config.rounds}; seeds {', '.join(map(str, setting.seeds))}"
     uneven = [f"{e.label}: {', '.join(str(r.config.seed) for r in e.runs)}" for e in setting.entries]
     if any(sorted(r.config.seed for r in e.runs) != setting.seeds for e in setting.entries):
         seeds += f" ({'; '.join(uneven)})"
-    said.append(Fact("rounds", (seeds,)))
+    said.append(Fact("rounds", (seeds, *_stopped(setting))))
     said.append(
         Fact(
             "device", _environments(setting, lambda e: f"{e.get('device')} ({e.get('device_type')}), {e.get('system')}")
@@ -41,6 +43,12 @@ def facts(setting: Setting) -> list[Fact]:
     said.append(Fact("versions", _environments(setting, _versions)))
     own = tuple(own_settings(setting))
     return [*said, *([Fact("not the same for all", own)] if own else [])]
+
+
+def _stopped(setting: Setting) -> list[str]:
+    """Which runs ended before their last round."""
+    ended = {e.label: [r.summary.last_round for r in e.runs if r.summary.stopped] for e in setting.entries}
+    return [f"{label} stopped after round {listed(list(map(str, at)))}" for label, at in ended.items() if at]
 
 
 def departures(setting: Setting) -> list[str]:

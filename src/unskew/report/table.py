@@ -53,9 +53,10 @@ def results(setting: Setting) -> Results:
         cells[TITLES[measure]] = _marked(setting.entries, measure)
         if measure == "best":
             rounds = [mean_and_std(_values(entry, "best_round")) for entry in setting.entries]
-            cells["best round"] = [Cell(spread(mean, std, 0)) for mean, std in rounds]
-    # A speed-up is defined against FedAvg, and by the test curves.
-    if is_reference(setting.reference.method) and len(setting.entries) > 1 and not setting.selected:
+            cells["best round"] = [Cell(spread(mean, std)) for mean, std in rounds]
+    # A speed-up is defined against FedAvg, by the test curves, and over runs of the same length.
+    stopped = any(run.summary.stopped for entry in setting.entries for run in entry.runs)
+    if is_reference(setting.reference.method) and len(setting.entries) > 1 and not setting.selected and not stopped:
         cells["speed-up"] = [_factor(found) for found in speed_ups(setting)]
     cells |= {
         "up": [Cell(in_bytes(fmean(_values(entry, "bytes_up")))) for entry in setting.entries],

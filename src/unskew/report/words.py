@@ -25,8 +25,7 @@ def costs(setting: Setting) -> str:
     reference, said, doubt = setting.reference, [], time_doubt(setting)
     seconds = round_times(setting).groupby("method")["seconds"].median()
     for entry in setting.entries[1:]:
-        total, base = (_mean(e, "bytes_up") + _mean(e, "bytes_down") for e in (entry, reference))
-        parts = [_multiple(total, base, "the bytes")]
+        parts = [_multiple(_bytes_of_round(entry), _bytes_of_round(reference), "the bytes")]
         if not doubt:
             parts.insert(0, _multiple(seconds[entry.label], seconds[reference.label], "the time of a round"))
         if any(parts):
@@ -56,6 +55,11 @@ def _multiple(value: float, base: float, what: str) -> str:
     if 1 / NOTABLE < ratio < NOTABLE:
         return ""
     return f"{ratio:.1f}× {what}" if ratio >= 0.1 else f"{ratio:.2g}× {what}"
+
+
+def _bytes_of_round(entry: Entry) -> float:
+    """A run that stopped early sent less, but not by its method's merit."""
+    return (_mean(entry, "bytes_up") + _mean(entry, "bytes_down")) / max(_mean(entry, "last_round"), 1.0)
 
 
 def _mean(entry: Entry, cost: str) -> float:

@@ -58,7 +58,7 @@ def classes(setting: Setting, studio: Studio) -> Panel:
             partial(spread.own_classes_boxes, own, colours),
             "Accuracy on each client's own classes by method",
             "Per-class test accuracy weighted by each client's mix. Stroke: median client; box: middle half; line: 5th "
-            f"to 95th percentile. The weakest clients fare best with {weakest.idxmax()}.",
+            f"to 95th percentile. The 5th: {', '.join(f'{name} {value:.0f} %' for name, value in weakest.items())}.",
         ),
     ]
     for entry in setting.entries:

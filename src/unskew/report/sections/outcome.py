@@ -34,7 +34,7 @@ def curves(setting: Setting, studio: Studio) -> Panel:
 
 
 def _highest(frame: frames.Frame) -> str:
-    top = frame.sort_values("value", kind="stable").iloc[-1]
+    top = frame.iloc[int(frame["value"].to_numpy().argmax())]  # the first of equals, as in a run's summary
     where = f"{top['method']} in round {top['round']} (seed {top['seed']})"
     return f" The highest single value is {top['value']:.1f} %, {where}."
 

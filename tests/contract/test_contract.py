@@ -38,7 +38,12 @@ def played(fed: Federation, rounds: int = 2) -> tuple[Snapshot, list[Report], li
 def everything(fed: Federation) -> dict[str, torch.Tensor]:
     """All that a federation remembers and tells after two rounds, by name."""
     snap, reports, _ = played(fed)
-    terms = {str(i): {str(k): terms for k, terms in r.terms.items()} for i, r in enumerate(reports)}
+    terms = {
+        str(i): {
+            str(k): {p: torch.tensor(v, dtype=torch.float64) for p, v in one.items()} for k, one in r.terms.items()
+        }
+        for i, r in enumerate(reports)
+    }
     clients = {str(k): tree for k, tree in fed.store.entries.items()}
     score = fed.engine.evaluate(2, fed.received(snap), "test")
     told = {"confusion": score.confusion, "loss": torch.tensor(score.loss, dtype=torch.float64)}

@@ -75,11 +75,12 @@ def _page(name: str, model: str | None, shape: str | None, classes: int, as_json
 
 def _write(folder: Path) -> None:
     from unskew.describe.markdown import pages
+    from unskew.results.whole import write_whole
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in pages().items():
-            (folder / name).write_text(text)
     except OSError as error:
         raise UserError(f"--markdown: expected a folder that can be written, found: {error}") from error
+    for name, text in pages().items():
+        write_whole(folder / name, text.encode())
     typer.echo(f"pages of all methods: now in {folder}")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from unskew.core.client import Received
-from unskew.core.finite import refuse_not_finite
+from unskew.core.finite import finite_terms
 from unskew.core.ledger import Ledger
 from unskew.core.messages import Inbox, check_declared, in_order, is_finite
 from unskew.core.method import Method, Task
@@ -122,19 +122,18 @@ class Federation:
         due = [p for p in parts.values() if p.exchange is not None and p.exchange.when == "after training"]
         shared = {part.name: Inbox({part.name: part.shares}, self.weigh_by_rows) for part in due}
         busy = [k for k in participants if self.rows[k]]
+        terms: dict[int, State] = {}
         for outcome in self.engine.train(snap.round, received, busy, self.store.get):
             size = torch.zeros((), dtype=torch.int64)
             snap.ledger.up(snap.round, "train", outcome.client, "model", "samples", SAMPLES, size)
-            report.terms[outcome.client] = {
-                p.name: outcome.terms[p.name] for p in self.method.parts if p.name in outcome.terms
-            }
+            terms[outcome.client] = {name: outcome.terms[name] for name in parts if name in outcome.terms}
             # Together or not at all: state that belongs to a refused share must not stay with the client.
             whole = outcome.finite or is_finite(outcome.shared)
             taken = self._take_in(snap, "train", outcome, inbox, report, declared, whole)
             for name, sent in outcome.shared.items():
                 one = outcome._replace(message={name: sent}, mine={})
                 self._take_in(snap, "after training", one, shared[name], report, {name: parts[name].shares}, taken)
-        refuse_not_finite(snap.round, report.terms)
+        report.terms |= finite_terms(snap.round, terms)
         return inbox, shared
 
     def _send_down(self, snap: Snapshot, phase: str, clients: Iterable[int], received: Received) -> None:

@@ -14,15 +14,15 @@ class NotFiniteError(UserError):
     """A client's loss is no longer a number that training can go on from."""
 
 
-def refuse_not_finite(round: int, terms: dict[int, dict[str, Tensor]]) -> None:
-    """Stop at the first client with a loss term that is nan or infinite; `terms` are means over a client's steps.
+def finite_terms(round: int, terms: dict[int, dict[str, Tensor]]) -> dict[int, dict[str, float]]:
+    """Loss terms by client and part as numbers; refuses the first client with one that is nan or infinite.
 
     All such terms of the client are named: one of them spoils the weights, and a step later the others follow.
     """
-    named = [(client, part, value) for client, parts in terms.items() for part, value in parts.items()]
-    values = torch.stack([value for *_, value in named]).tolist() if named else []  # one look at the device for all
-    bad = [(client, part, value) for (client, part, _), value in zip(named, values) if not math.isfinite(value)]
-    if bad:
-        first = bad[0][0]
-        found = ", ".join(f"{part} {value}" for client, part, value in bad if client == first)
-        raise NotFiniteError(f"round {round}, client {first}: expected finite loss terms, found {found}")
+    named = [value for parts in terms.values() for value in parts.values()]
+    numbers = iter(torch.stack(named).tolist() if named else [])  # one look at the device for all
+    found = {client: {part: next(numbers) for part in parts} for client, parts in terms.items()}
+    for client, parts in found.items():
+        if bad := ", ".join(f"{part} {value}" for part, value in parts.items() if not math.isfinite(value)):
+            raise NotFiniteError(f"round {round}, client {client}: expected finite loss terms, found {bad}")
+    return found

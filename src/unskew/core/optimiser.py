@@ -86,7 +86,7 @@ class Optimiser:
         )
 
     def _grads(self) -> list[Tensor]:
-        return [leaf.grad if leaf.grad is not None else torch.zeros_like(leaf) for leaf in self._leaves]
+        return [leaf.grad for leaf in self._leaves if leaf.grad is not None]  # every leaf has one after a backward
 
 
 def slots_of(work: Work, leaf: Tensor) -> State:

@@ -55,6 +55,6 @@ class Snapshot:
 class Report:
     """What a round tells the runner: loss terms of each client, who was dropped, the messages to keep."""
 
-    terms: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    terms: dict[int, dict[str, float]] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=list)
     messages: dict[str, Message] = field(default_factory=dict)

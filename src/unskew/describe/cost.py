@@ -130,7 +130,7 @@ def _federation(method: str, net: Net, calls: Counter[str]) -> Federation:
 def _blocks(net: Net) -> nn.Sequential:
     try:
         return models.ZOO[net.model](net.shape, net.classes)
-    except (ValueError, RuntimeError, ZeroDivisionError) as error:
+    except (ValueError, RuntimeError, ZeroDivisionError, AssertionError) as error:
         raise UserError(f"model {net.model} does not fit rows of shape {net.shape}: {error}") from error
 
 

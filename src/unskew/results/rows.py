@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-
 from unskew.core.server import Report
 from unskew.engine.base import Score
 
@@ -46,10 +44,9 @@ class RowMaker:
 
     def terms(self, round: int, report: Report) -> Iterator[Row]:
         """Each client's mean loss terms, and who was left out because a number was not finite."""
-        named = [(client, part, value) for client, terms in report.terms.items() for part, value in terms.items()]
-        values = torch.stack([value for *_, value in named]).tolist() if named else []  # one transfer for all
-        for (client, part, _), value in zip(named, values):
-            yield self._row(round, f"client-{client}", "train", f"loss/{part}", value)
+        for client, terms in report.terms.items():
+            for part, value in terms.items():
+                yield self._row(round, f"client-{client}", "train", f"loss/{part}", value)
         for client in report.dropped:
             yield self._row(round, f"client-{client}", "train", "dropped", 1.0)
 

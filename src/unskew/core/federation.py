@@ -133,7 +133,7 @@ class Federation:
             for name, sent in outcome.shared.items():
                 one = outcome._replace(message={name: sent}, mine={})
                 self._take_in(snap, "after training", one, shared[name], report, {name: parts[name].shares}, taken)
-        report.terms |= finite_terms(snap.round, terms)
+        report.terms.update(finite_terms(snap.round, terms))
         return inbox, shared
 
     def _send_down(self, snap: Snapshot, phase: str, clients: Iterable[int], received: Received) -> None:

@@ -8,7 +8,7 @@ from small import SIZES, federation
 
 from unskew.core.federation import Federation
 from unskew.core.state import State
-from unskew.engine import memory, stacked
+from unskew.engine import feed, memory, stack, stacked
 from unskew.models.model import Model
 
 STEPS = [2 * -(-rows // 4) for rows in SIZES]
@@ -102,3 +102,37 @@ def test_share_of_padding() -> None:
 def test_precision_of_the_state_is_kept(engine: str) -> None:
     model = one_round(federation("moon", engine, norm=True, precision="float32"))
     assert {t.dtype for t in model.values()} == {torch.float32, torch.int64}
+
+
+@pytest.mark.parametrize("method", ["moon", "test-all"])
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_batches_made_ahead_or_one_by_one_are_the_same(
+    method: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = []
+    for ahead in (None, 1):
+        if ahead:
+            monkeypatch.setattr(feed, "AHEAD", ahead)
+            monkeypatch.setattr(stack, "AHEAD", ahead)
+        fed = federation(method, engine)
+        snap = fed.start()
+        for _ in range(2):
+            snap, _ = fed.play(snap)
+            fed.store.commit()
+        ends.append(snap.model)
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+@pytest.mark.parametrize("kind", [{"optimiser": "adam"}, {"momentum": 0.9, "scope": "step"}, {"momentum": 0.0}])
+def test_every_optimiser_in_memory_that_stays(kind: dict) -> None:
+    """Slots that are zeroed between rounds and steps are the same as none."""
+    local = {"epochs": 2, "batch": 4, "lr": 0.05} | kind
+    ends = []
+    for engine in ("loop", "stacked"):
+        fed = federation("fedavg", engine, local=local)
+        snap = fed.start()
+        for _ in range(2):
+            snap, _ = fed.play(snap)
+        ends.append(snap.model)
+    for name in ends[0]:
+        torch.testing.assert_close(ends[0][name], ends[1][name], rtol=1e-9, atol=1e-11)

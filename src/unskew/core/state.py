@@ -23,8 +23,18 @@ Message = dict[str, dict[str, Value]]  # part -> artefact -> value
 
 
 def tree_map(fn: Callable[[Tensor], Tensor], tree: Any) -> Any:
-    """Apply `fn` to every tensor of nested dicts and tuples, keeping the structure (None stays None)."""
-    return torch.utils._pytree.tree_map(lambda leaf: fn(leaf) if isinstance(leaf, Tensor) else leaf, tree)
+    """Apply `fn` to every tensor of nested dicts and tuples, keeping the structure (None stays None).
+
+    By hand, because a small step spends a third of its time in torch's general form of it.
+    """
+    if isinstance(tree, Tensor):
+        return fn(tree)
+    if isinstance(tree, dict):
+        return {name: tree_map(fn, inner) for name, inner in tree.items()}
+    if isinstance(tree, tuple):
+        inside = [tree_map(fn, inner) for inner in tree]
+        return type(tree)(*inside) if hasattr(tree, "_fields") else tuple(inside)
+    return tree
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> State:

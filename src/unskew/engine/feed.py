@@ -69,15 +69,24 @@ class Cohort:
         return x.to(dtype)
 
 
+AHEAD = 32 * 2**20  # bytes of rows that are gathered at once
+
+
 class OneClient:
     """A cohort of one without the leading axis: the feed of `client_round`."""
 
     def __init__(self, cohort: Cohort) -> None:
         self._cohort, self.steps, self.work = cohort, cohort.steps[0], cohort.work
+        row = cohort.source.x[0].numel() * cohort.setting.dtype.itemsize
+        self._ahead = max(min(AHEAD // max(row * cohort.work.batch, 1), self.steps), 1)
+        self._first, self._ready = 0, cohort.between(0, self._ahead, 1)
         self.facts: Facts = tree_map(lambda t: t[0], cohort.facts)
 
     def at(self, step: int) -> Moment:
-        return tree_map(lambda t: t[0], self._cohort.at(step, 1))
+        if not self._first <= step < self._first + self._ahead:
+            self._first, self._ready = step, self._cohort.between(step, min(step + self._ahead, self.steps), 1)
+        at = step - self._first
+        return tree_map(lambda t: t[at, 0], self._ready)
 
 
 class _ClientPlan:

@@ -84,9 +84,12 @@ class Model:
         for number, name in self._seeded[i]:
             # Each layer its own stream of masks; outside training the seed is not read.
             tensors[name] = torch.zeros((), dtype=torch.int64) if seed is None else seed + 0x85EBCA6B * number
+        block = (self._train if train else self._eval)[i]
+        if not self.half:
+            return functional_call(block, tensors, (h,))
         # No cache of cast weights: a step that is recorded and played again must cast them anew.
-        with torch.autocast(h.device.type, torch.bfloat16, self.half, cache_enabled=False):
-            return functional_call((self._train if train else self._eval)[i], tensors, (h,))
+        with torch.autocast(h.device.type, torch.bfloat16, cache_enabled=False):
+            return functional_call(block, tensors, (h,))
 
 
 def _tensors(module: nn.Module) -> Iterable[tuple[str, Tensor]]:

@@ -41,7 +41,7 @@ def test_eps_zero_is_fedavg_bit_for_bit(precision: str) -> None:
 
 def test_it_takes_the_place_of_cross_entropy() -> None:
     fed = federation("fedls+prox")
-    assert [part.name for part in fed.method.parts] == ["ls", "average", "prox"]
+    assert [part.name for part in fed.method.parts] == ["average", "ls", "prox"]
     with pytest.raises(UserError, match="both the main loss"):
         federation("fedls+ce")
 

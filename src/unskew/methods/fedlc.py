@@ -38,4 +38,4 @@ class LogitsCalibration(Part):
         return view.mean(F.cross_entropy(z, view.y, reduction="none"))  # (2)
 
 
-method("fedlc", "lc", "average")
+method("fedlc", "average", "lc")

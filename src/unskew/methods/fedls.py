@@ -33,4 +33,4 @@ class LabelSmoothing(Part):
         return view.mean((1 - self.eps) * true + self.eps * spread)  # (1), (2)
 
 
-method("fedls", "ls", "average")
+method("fedls", "average", "ls")

@@ -36,4 +36,4 @@ class RestrictedSoftmax(Part):
         return view.mean(F.cross_entropy(s * z, view.y, reduction="none"))  # (2)
 
 
-method("fedrs", "rs", "average")
+method("fedrs", "average", "rs")

@@ -27,7 +27,8 @@ def masked_kl(teacher: Tensor, student: Tensor, of_teacher: Tensor, of_student: 
     finite numbers, because 0 times infinity is not 0.
     """
     log_t, log_s = _log_softmax(teacher / tau, of_teacher), _log_softmax(student / tau, of_student)
-    each = torch.where(of_teacher, log_t.exp() * (log_t - log_s), 0.0)
+    # Not torch.where with a number: on a GPU that copies it from the host, which no recorded step may do.
+    each = (log_t.exp() * (log_t - log_s)).masked_fill(~of_teacher, 0)
     return tau**2 * each.sum(1)
 
 

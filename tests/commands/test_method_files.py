@@ -58,7 +58,8 @@ def test_file_says_what_differs(part: str) -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_every_field_is_described_with_a_source(part: str) -> None:
-    for setting in method.describe(f"fedavg+{part}").settings:
+    name = next(name for name in NAMES if part in registry.resolve(name))
+    for setting in method.describe(name).settings:
         assert SOURCE.search(setting.told), f"{setting.part}.{setting.name}: {setting.told!r} names no source"
 
 

@@ -39,9 +39,9 @@ def federation(method: Any, sizes: tuple[int, ...] = SIZES, norm: bool = False, 
     n = sum(sizes)
     x, y = gen.normal(size=(n, 5)).astype("float32"), np.arange(n) % 3
     data = us.from_arrays(x, y, x_test=x, y_test=y, group=np.repeat(np.arange(len(sizes)), sizes))
-    keys = {"precision": "float64", "local": LOCAL, "rounds": 5} | keys
     engine = {"name": "loop", "workers": 1}
-    experiment = us.Experiment(method=method, partition={"name": "group"}, device="cpu", engine=engine, **keys)
+    keys = {"precision": "float64", "local": LOCAL, "rounds": 5, "engine": engine} | keys
+    experiment = us.Experiment(method=method, partition={"name": "group"}, device="cpu", **keys)
     return prepare(experiment, data=data, model=network(norm)).federation
 
 
@@ -105,9 +105,18 @@ def view_of(
     batch = Batch(x, y, torch.ones(len(x), dtype=x.dtype) if w is None else w)
     buffers = {name: model.initial[name] for name in model.buffers}
     zero = torch.tensor(0)
-    own = {"received": {}, "mine": {}, "draws": {}, "streams": {}} | own
+    own = {"received": {}, "mine": {}, "draws": {}, "streams": {}, "counts": torch.ones(3)} | own
     forward = Pass(model, leaves, buffers, batch, zero)
-    return View(forward, start or model.initial, counts=torch.ones(3), clock=Clock(zero, zero, zero), **own)
+    return View(forward, start or model.initial, clock=Clock(zero, zero, zero), **own)
+
+
+def logits_view(student: Tensor, teacher: Tensor, y: Tensor, w: Tensor | None = None, **own: Any) -> View:
+    """A step whose local logits and received model's logits are given, [b, C]: a linear net on unit vectors."""
+    b, classes = student.shape
+    model = Model(nn.Sequential(nn.Flatten(), nn.Linear(b, classes, bias=False)), dtype=student.dtype)
+    x, name = torch.eye(b, dtype=student.dtype), "1.weight"
+    own = {"counts": torch.ones(classes, dtype=student.dtype)} | own
+    return view_of(model, {name: student.T}, x, y, w, start={name: teacher.T}, **own)
 
 
 def leaves_of(model: Model) -> State:

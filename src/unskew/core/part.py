@@ -100,8 +100,8 @@ class Part:
         """State of the server before round 1."""
         return {}
 
-    def now(self, round: int, work: Work) -> tuple[Self, Work]:
-        """The part and the work in force in this round."""
+    def now(self, round: int, work: Work) -> tuple[Part, Work]:
+        """The part and the work in force in this round; it may be another part if neither keeps state."""
         return self, work
 
     # training

@@ -1,0 +1,36 @@
+"""FedAvg+KD (Hinton et al. 2015): distil the received model's opinion on all classes.
+
+    (1)  p^T = softmax of the received model's logits / tau,   p^S = softmax of the local logits / tau
+    (2)  L = L_FedAvg + beta tau^2 mean_i KL(p^T || p^S)
+
+Paper: Hinton, Vinyals, Dean, "Distilling the Knowledge in a Neural Network", NeurIPS workshop 2015.
+A baseline of FedLMD, whose released code does not have it. Cross-entropy keeps weight 1, not 1 - beta.
+Differs: the teacher is the received model, not a larger one.
+"""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from unskew.core.part import Part
+from unskew.core.registry import method, part
+from unskew.core.view import View
+from unskew.methods.shared.distil import masked_kl
+
+
+@part("kd")
+class Distillation(Part):
+    """Distillation of all classes."""
+
+    beta: float = Field(1.0, ge=0, description="strength; own choice, not reported in FedLMD")
+    tau: float = Field(1.0, gt=0, description="temperature; own choice, not reported in FedLMD")
+
+    neutral = {"beta": 0.0}
+
+    def loss(self, view: View) -> Tensor:
+        every = torch.ones_like(view.logits, dtype=torch.bool)
+        kl = masked_kl(view.teacher.logits, view.logits, every, every, self.tau)  # (1)
+        return self.beta * view.mean(kl)  # (2)
+
+
+method("fedavg-kd", "fedavg", "kd")

@@ -1,0 +1,45 @@
+"""FedLMD-Tf (Lu et al. 2023): FedLMD whose teacher knows nothing but the mask, and costs nothing.
+
+    (1)  M_k = { c : n_kc > n_k / C }        the majority labels of client k, of C classes
+    (2)  U = { c : c not in M_k, c != y },   V = { c : c != y }     for a sample with label y
+    (3)  p^T = 1 / |U| on U,   p^S = softmax of the local logits / tau over V
+    (4)  L = L_FedAvg + beta tau^2 mean_i ( -log |U| - 1/|U| sum_{c in U} log p^S_c )    0 for empty U
+
+Paper: Lu, Li, Bao, Wang, Qian, Ge, "Federated Learning with Label-Masking Distillation", ACM Multimedia 2023.
+Equal logits are the uniform teacher, so (4) is the divergence of FedLMD. The constant -log |U| has no gradient and
+makes the values comparable.
+Differs: the paper prints 1 / (C - |M_k|), which sums to 1 only if y is a majority label; the released code divides by
+C - batch - 1, a negative number, and cannot run. (1), y outside U and tau^2 as in FedLMD.
+"""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from unskew.core.part import Part
+from unskew.core.registry import method, part
+from unskew.core.view import View
+from unskew.methods.shared.distil import majority, masked_kl, others
+
+
+@part("lmd-tf")
+class TeacherFreeMasking(Part):
+    """Labels a client has few of should share what the true label leaves."""
+
+    beta: float = Field(
+        1.0, ge=0, description="strength; 1 in the authors' code, large values hurt in the paper's figure 9"
+    )
+    tau: float = Field(
+        1.0, gt=0, description="temperature; 1 in the authors' code, larger helps in the paper's figure 9"
+    )
+
+    neutral = {"beta": 0.0}
+
+    def loss(self, view: View) -> Tensor:
+        v = others(view.y, view.logits)  # (2)
+        u = v & ~majority(view.counts)  # (1), (2)
+        kl = masked_kl(torch.zeros_like(view.logits), view.logits, u, v, self.tau)  # (3)
+        return self.beta * view.mean(kl)  # (4)
+
+
+method("fedlmd-tf", "fedavg", "lmd-tf")

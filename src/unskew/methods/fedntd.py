@@ -1,0 +1,37 @@
+"""FedNTD (Lee et al. 2022): keep the received model's opinion on every class but the true one.
+
+    (1)  V = { c : c != y }      for a sample with label y
+    (2)  p^T = softmax of the received model's logits / tau over V,   p^S = softmax of the local logits / tau over V
+    (3)  L = L_FedAvg + beta tau^2 mean_i KL(p^T || p^S)
+
+Paper: Lee, Jeong, Shin, Bae, Yun, "Preservation of the Global Knowledge by Not-True Distillation in Federated
+Learning", NeurIPS 2022.
+The mask is of the sample, not of the client. With two classes one is left, and the term is 0.
+Differs: nothing; tau^2 is in the authors' code, and tau is what its configuration says, not the default 3 of its class.
+"""
+
+from pydantic import Field
+from torch import Tensor
+
+from unskew.core.part import Part
+from unskew.core.registry import method, part
+from unskew.core.view import View
+from unskew.methods.shared.distil import masked_kl, others
+
+
+@part("ntd")
+class NotTrueDistillation(Part):
+    """Distillation of the classes that are not the label."""
+
+    beta: float = Field(1.0, ge=0, description="strength; 1 in the authors' configuration and in FedLMD's")
+    tau: float = Field(1.0, gt=0, description="temperature; 1 in the authors' configuration and in FedLMD's")
+
+    neutral = {"beta": 0.0}
+
+    def loss(self, view: View) -> Tensor:
+        v = others(view.y, view.logits)  # (1)
+        kl = masked_kl(view.teacher.logits, view.logits, v, v, self.tau)  # (2)
+        return self.beta * view.mean(kl)  # (3)
+
+
+method("fedntd", "fedavg", "ntd")

@@ -1,0 +1,38 @@
+"""FedNTD-Tf (Lu et al. 2023): FedNTD with a uniform teacher, at no cost.
+
+    (1)  V = { c : c != y }      for a sample with label y, of C classes
+    (2)  p^T = 1 / (C - 1) on V,   p^S = softmax of the local logits / tau over V
+    (3)  L = L_FedAvg + beta tau^2 mean_i KL(p^T || p^S)
+
+Paper: Lu, Li, Bao, Wang, Qian, Ge, "Federated Learning with Label-Masking Distillation", ACM Multimedia 2023.
+A baseline of FedLMD, defined there in one sentence; it is FedLMD-Tf without majority labels. Equal logits are the
+uniform teacher.
+Differs: nothing that is known: no code was released, and beta and tau are not reported.
+"""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from unskew.core.part import Part
+from unskew.core.registry import method, part
+from unskew.core.view import View
+from unskew.methods.shared.distil import masked_kl, others
+
+
+@part("ntd-tf")
+class TeacherFreeNotTrue(Part):
+    """Classes that are not the label should share what it leaves equally."""
+
+    beta: float = Field(1.0, ge=0, description="strength; own choice, FedNTD's value, not reported in the paper")
+    tau: float = Field(1.0, gt=0, description="temperature; own choice, FedNTD's value, not reported in the paper")
+
+    neutral = {"beta": 0.0}
+
+    def loss(self, view: View) -> Tensor:
+        v = others(view.y, view.logits)  # (1)
+        kl = masked_kl(torch.zeros_like(view.logits), view.logits, v, v, self.tau)  # (2)
+        return self.beta * view.mean(kl)  # (3)
+
+
+method("fedntd-tf", "fedavg", "ntd-tf")

@@ -1,0 +1,39 @@
+"""FedRS (Li and Zhan 2021): restrict the softmax, so that classes a client lacks are not pushed away.
+
+    (1)  s_c = alpha + (1 - alpha) r_c,   r_c = 1 if n_kc > 0 else 0      (soft: r_c = n_kc / max_c n_kc)
+    (2)  L = mean_i CE(s * z, y)
+
+Paper: Li, Zhan, "FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data", KDD 2021.
+n_kc counts the client's whole data, not a batch. The scale is there in training alone; the model is scored without it.
+It replaces FedAvg's loss; the average is FedAvg's.
+Differs: `soft` is what the authors' code does; there it scales logits without bias and clips gradients at norm 100
+(`local.clip`), here it scales the logits as the model gives them.
+"""
+
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from unskew.core.part import Part
+from unskew.core.registry import method, part
+from unskew.core.view import View
+
+
+@part("rs")
+class RestrictedSoftmax(Part):
+    """Cross-entropy of logits that are scaled down for classes the client lacks."""
+
+    alpha: float = Field(0.5, ge=0, le=1, description="scale of an absent class; 0.5 in FedDecorr's code, 1 is FedAvg")
+    soft: bool = Field(False, description="scale by how many rows a class has, as in the authors' code")
+
+    objective = True
+    neutral = {"alpha": 1.0}
+
+    def loss(self, view: View) -> Tensor:
+        n, z = view.counts, view.logits
+        r = n / n.amax() if self.soft else (n > 0).to(z.dtype)
+        s = self.alpha + (1 - self.alpha) * r  # (1)
+        return view.mean(F.cross_entropy(s * z, view.y, reduction="none"))  # (2)
+
+
+method("fedrs", "average", "rs")

@@ -1,0 +1,1 @@
+"""Formulas that several methods use; nothing here registers itself."""

@@ -1,0 +1,50 @@
+"""FedAvg+LS: the smoothed label, against the spec's number and PyTorch's own."""
+
+import pytest
+import torch
+from distilling import TINY, check_filler_counts_nothing, check_traffic_is_that_of_fedavg, random_logits, term
+from toolbox import equal, federation, last_model
+from torch.nn import functional as F
+
+from unskew.errors import UserError
+from unskew.methods.fedls import LabelSmoothing
+
+
+def test_number_of_the_spec() -> None:
+    """z = (2, 1, 0, -1), y = 0, eps 0.1: 0.590190, where cross-entropy is 0.440190."""
+    assert term(LabelSmoothing()).item() == pytest.approx(0.590190, abs=TINY)
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.1, 0.9])
+def test_share_is_spread_over_all_classes_as_in_pytorch(eps: float) -> None:
+    """eps / C for every class, the true one included; not eps / (C - 1) for the others."""
+    z, y = random_logits(8), torch.arange(8) % 4
+    want = F.cross_entropy(z, y, label_smoothing=eps)
+    torch.testing.assert_close(term(LabelSmoothing(eps=eps), z, z, y), want)
+
+
+def test_soft_labels_are_smoothed_too() -> None:
+    z, y = random_logits(3), torch.softmax(random_logits(3, seed=2), 1)
+    want = F.cross_entropy(z, 0.9 * y + 0.1 / 4)
+    torch.testing.assert_close(term(LabelSmoothing(), z, z, y), want)
+
+
+def test_filler_counts_nothing() -> None:
+    check_filler_counts_nothing(LabelSmoothing())
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_eps_zero_is_fedavg_bit_for_bit(precision: str) -> None:
+    none = federation([{"fedls": {"eps": 0.0}}], precision=precision)
+    assert equal(last_model(none, 3), last_model(federation("fedavg", precision=precision), 3))
+
+
+def test_it_takes_the_place_of_cross_entropy() -> None:
+    fed = federation("fedls+prox")
+    assert [part.name for part in fed.method.parts] == ["average", "ls", "prox"]
+    with pytest.raises(UserError, match="both the main loss"):
+        federation("fedls+ce")
+
+
+def test_nothing_more_travels_or_stays() -> None:
+    check_traffic_is_that_of_fedavg("fedls")

@@ -40,7 +40,7 @@ def is_finite(message: Message) -> bool:
     if not tensors:
         return True
     # A sum is finite only if all its terms are, and takes a tenth of the time; one that is not may be an overflow.
-    if bool(torch.isfinite(torch.stack([t.sum(dtype=torch.float64) for t in tensors])).all()):
+    if bool(torch.isfinite(torch.stack([t.sum().double() for t in tensors])).all()):
         return True
     return all(bool(torch.isfinite(t).all()) for t in tensors)
 
@@ -52,16 +52,17 @@ class _Sum:
     like: Value  # the first client's value, for names and types
     total: State
     weight: float = 0.0
+    _wide: list[Tensor] = field(default_factory=list)  # floats of one message in float64; its memory is used again
 
     def add(self, value: Value, factor: float) -> None:
         self.weight += factor
         named = as_state(value)
         # By name: a message that crossed a process may list its tensors in another order.
         floats = [key for key in self.total if named[key].is_floating_point()]
-        wide = [torch.empty_like(self.total[key]) for key in floats]
         if floats:  # two launches for all tensors of a client instead of two for each
-            torch._foreach_copy_(wide, [named[key] for key in floats])
-            torch._foreach_add_([self.total[key] for key in floats], wide, alpha=factor)
+            self._wide = self._wide or [torch.empty_like(self.total[key]) for key in floats]
+            torch._foreach_copy_(self._wide, [named[key] for key in floats])
+            torch._foreach_add_([self.total[key] for key in floats], self._wide, alpha=factor)
         for key in self.total.keys() - set(floats):
             self.total[key].add_(named[key])
 

@@ -1,5 +1,6 @@
 """The stacked engine is stacked, fits into memory, and pays for few rows that nobody needs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -136,3 +137,19 @@ def test_every_optimiser_in_memory_that_stays(kind: dict) -> None:
         ends.append(snap.model)
     for name in ends[0]:
         torch.testing.assert_close(ends[0][name], ends[1][name], rtol=1e-9, atol=1e-11)
+
+
+def test_the_order_of_names_does_not_matter() -> None:
+    """A state that was loaded from a file may list tensors of equal shape, here BatchNorm's, the other way round."""
+    ends = []
+    for turned in (False, True):
+        fed = federation([{"fedprox": {"mu": 1.0}}], "stacked", norm=True)
+        snap, _ = fed.play(fed.start())
+        gain, shift = names = ("0.1.weight", "0.1.bias")
+        if turned:
+            other = {gain: shift, shift: gain}
+            snap = replace(snap, model={n: snap.model[n] for n in (other.get(n, n) for n in snap.model)})
+            assert list(snap.model).index(gain) > list(snap.model).index(shift)
+        assert {snap.model[name].shape for name in names} == {(6,)}
+        ends.append(fed.play(snap)[0].model)
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])

@@ -126,15 +126,19 @@ class _Lane:
 def shape_of(work: Work, given: Given, feed: Cohort) -> tuple[Any, ...]:
     """What two cohorts must have in common to be trained in the same memory."""
     method, received, mine, facts = given
-    batches = feed.between(0, 1, 1)
-    clients = [(tuple(t.shape[1:]), t.dtype) for t in tree_leaves((mine, facts))]
-    rows = [(tuple(t.shape[2:]), t.dtype) for t in tree_leaves(batches)]
-    shared = [(tuple(t.shape), t.dtype) for t in tree_leaves(received)]
     parts = [
         (type(p), *((f.name, v) for f in fields(p) if not isinstance(v := getattr(p, f.name), Tensor)))  # type: ignore[arg-type]
         for p in method.parts
     ]
-    return (repr(parts), repr(sorted(batches.streams)), *clients, *rows, *shared, repr(replace(work, lr=0.0)))
+    shapes = (_shapes(received, 0), _shapes((mine, facts), 1), _shapes(feed.between(0, 1, 1), 2))
+    return (repr(parts), repr(replace(work, lr=0.0)), *shapes)
+
+
+def _shapes(tree: Any, drop: int) -> Any:
+    """Names, shapes without the first `drop` axes, and types of a tree's tensors, whatever their order."""
+    if isinstance(tree, dict):
+        return tuple((name, _shapes(tree[name], drop)) for name in sorted(tree))
+    return tuple(_shapes(t, drop) for t in tree) if isinstance(tree, tuple) else (tuple(tree.shape[drop:]), tree.dtype)
 
 
 def _float_fields(method: Method) -> list[Tensor]:
@@ -151,10 +155,15 @@ def _floats_cloned(method: Method) -> Method:
 
 
 def _put(place: Any, tree: Any) -> None:
-    """Copy tensors into the corner of larger ones."""
-    for whole, part in zip(tree_leaves(place), tree_leaves(tree), strict=True):
-        corner = whole[tuple(slice(0, n) for n in part.shape)] if whole.shape != part.shape else whole
-        corner.copy_(part)
+    """Copy tensors into the corner of larger ones, by name: a state that was loaded may list them in another order."""
+    if isinstance(place, dict):
+        for name, inner in place.items():
+            _put(inner, tree[name])
+    elif isinstance(place, tuple):
+        for inner, new in zip(place, tree, strict=True):
+            _put(inner, new)
+    else:
+        place[tuple(slice(0, n) for n in tree.shape)].copy_(tree)
 
 
 def _head(tree: Any, width: int) -> Any:

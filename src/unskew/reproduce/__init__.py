@@ -1,0 +1,1 @@
+"""The papers' tables and figures, played again and laid beside the printed numbers."""

@@ -162,7 +162,7 @@ def test_plans_made_ahead_are_the_plans_made_then(monkeypatch: pytest.MonkeyPatc
         fed = federation("scaffold", "stacked")
         fed.engine._ahead._useful = early  # type: ignore[attr-defined]
         snap = fed.start()
-        for _ in range(3):
+        for _ in range(fed.task.rounds):
             with monkeypatch.context() as patch:
                 if early and snap.round:
                     patch.setattr(feed, "ClientPlan", lambda *given: late.append(given))

@@ -45,7 +45,11 @@ _ALL = (
     _against(
         "fedlmd/figure8",
         "FedLMD Fig. 8: switching from FedLMD-Tf to FedLMD",
-        {"switch": Option("", "last round without teacher, R (0: FedLMD, 200: FedLMD-Tf)", log=False)},
+        {
+            "switch": Option(
+                "FedLMD-Tf until round R, then FedLMD", "switching round, R (0: FedLMD, 200: FedLMD-Tf)", False
+            )
+        },
     ),
     _against(
         "fedlmd/figure9",

@@ -6,6 +6,7 @@ a name of its own, it is the end of the method's label: `fedlmd tau=3`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from unskew.reproduce.figures.figure import caption, check_some, missing, wanted
+from unskew.reproduce.figures.figure import all_of, caption, check_some, missing, wanted
 from unskew.reproduce.figures.look import Mark, accuracy_axes, label_ends, marks, panels, same_height, styled
 from unskew.reproduce.played import Played
 
@@ -67,8 +68,8 @@ def data(runs: list[Played], place: Reader) -> pd.DataFrame:
 def draw(frame: pd.DataFrame, name: str, title: str, place: Reader, options: dict[str, Option]) -> Figure:
     """A line per method through the means of its seeds; a small dot per run where there are several."""
     check_some(frame, name)
-    cells = [place(method, setting) for method in wanted(name)[0] for setting in wanted(name)[1]]
-    methods = list(dict.fromkeys(method for method, _, _ in cells))
+    cells = [place(method, setting) for method, setting in itertools.product(*wanted(name))]
+    methods = all_of((method for method, _, _ in cells), frame["method"])
     values = sorted({(option, value) for _, option, value in cells}, key=lambda v: (list(options).index(v[0]), v[1]))
     found = {(m, f"{o}={v:g}") for m, o, v in zip(frame["method"], frame["option"], frame["value"])}
     absent = missing(methods, [f"{o}={v:g}" for o, v in values], found)
@@ -81,9 +82,10 @@ def draw(frame: pd.DataFrame, name: str, title: str, place: Reader, options: dic
     ends = [_lines(axes, frame[frame["option"] == o], methods, drawn) for axes, o in zip(places, shown)]
     same_height(places)
     for axes, option, last in zip(places, shown, ends):
-        accuracy_axes(axes, options[option].title, options[option].axis)
+        accuracy_axes(axes, options[option].title, "best test accuracy, %", options[option].axis)
         _ticks(axes, [v for o, v in values if o == option], options[option].log)
-        label_ends(axes, last, drawn, size[1])
+        if len(methods) > 1:
+            label_ends(axes, last, drawn, size[1])
     return figure
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -45,6 +45,11 @@ def check_some(frame: pd.DataFrame, name: str) -> None:
         raise UserError(f"{name}: expected at least one finished run to draw, found none; unskew reproduce {name}")
 
 
+def all_of(wanted: Iterable[str], found: Iterable[str]) -> list[str]:
+    """What the recipe has in its order, then what else there is: nothing that was played is left out."""
+    return list(dict.fromkeys((*wanted, *found)))
+
+
 def missing(methods: Sequence[str], settings: Sequence[str], found: Collection[tuple[str, str]]) -> str:
     """What of methods x settings was not found, as short as it can be said; nothing if all was.
 
@@ -61,8 +66,16 @@ def missing(methods: Sequence[str], settings: Sequence[str], found: Collection[t
 
 
 def caption(frame: pd.DataFrame, what: str, absent: str) -> str:
-    """Below a figure: data and seeds, what is drawn, what is not there. frame: dataset, seed."""
-    seeds = sorted(frame["seed"].unique())
-    of_seeds = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
-    text = f"{', '.join(frame['dataset'].unique())}, {of_seeds}. {what}"
+    """Below a figure: data and seeds, what is drawn, what is not there. frame: dataset, seed, series."""
+    text = f"{', '.join(frame['dataset'].unique())}, {_seeds(frame)}. {what}"
     return f"{text} Missing, not played: {absent}." if absent else text
+
+
+def _seeds(frame: pd.DataFrame) -> str:
+    """The number of seeds, or the least and the most where series differ."""
+    series = [column for column in ("series", "method", "setting", "option", "value") if column in frame]
+    counts = frame.groupby(series)["seed"].nunique()
+    low, high = int(counts.min()), int(counts.max())
+    if frame["seed"].nunique() == 1:
+        return f"seed {frame['seed'].iloc[0]}"
+    return f"{high} seeds" if low == high else f"{low} to {high} seeds"

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from unskew.report.figures.heat import NAMED
 from unskew.report.frames import holdings
-from unskew.reproduce.figures.figure import caption, check_some, missing, wanted
+from unskew.reproduce.figures.figure import all_of, caption, check_some, missing, wanted
 from unskew.reproduce.figures.look import INK, MUTED, panels, styled
 from unskew.reproduce.played import Played
 from unskew.results.load import Loaded
@@ -26,8 +26,9 @@ def data(runs: list[Played]) -> pd.DataFrame:
 
     A series is a method, with its predictions on the test set, or the rows that the sampled clients train on.
     """
-    first = min((p.seed for p in runs), default=0)
-    runs = [p for p in runs if p.seed == first]
+    seeds = [p.seed for p in runs]
+    chosen = max(sorted(set(seeds)), key=seeds.count, default=0)  # the first of those with most runs
+    runs = [p for p in runs if p.seed == chosen]
     tables = [_tidy(p, p.method, predicted(p.run)) for p in runs]
     if not tables:
         return pd.DataFrame(columns=COLUMNS)
@@ -60,19 +61,18 @@ def _tidy(played: Played, series: str, table: pd.DataFrame) -> pd.DataFrame:
 def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
     """A map below the other; predictions of all methods have one scale."""
     check_some(frame, name)
-    methods = wanted(name)[0]
-    there = set(frame["series"])
-    shown = [series for series in (TRAINED, *methods) if series in there]
-    absent = missing([TRAINED, *methods], [""], {(series, "") for series in there})
-    what = "Darker: more rows of that label. A round is a column; one without a value was not evaluated."
+    there = list(frame["series"].unique())
+    series = all_of([TRAINED, *wanted(name)[0]], there)
+    shown = [one for one in series if one in there]
+    absent = missing(series, [""], [(one, "") for one in there])
+    what = "Darker: more rows of that label. A column is a round; empty ones were not evaluated."
     figure, places = panels(len(shown), 1, (720.0, 150.0), title, caption(frame, what, absent), _room(frame), 120)
     top = frame.loc[frame["series"] != TRAINED, "count"].max()
-    for axes, series in zip(places, shown):
-        rows = frame[frame["series"] == series]
-        words = (
-            "training rows of the sampled clients" if series == TRAINED else f"{series}: predictions on the test set"
-        )
-        _map(axes, rows, words, rows["count"].max() if series == TRAINED else top)
+    for axes, one in zip(places, shown):
+        rows = frame[frame["series"] == one]
+        words = "training rows of the sampled clients" if one == TRAINED else f"{one}: predictions on the test set"
+        _map(axes, rows, words, rows["count"].max() if one == TRAINED else top)
+    places[-1].set_xlabel("communication round")
     return figure
 
 
@@ -87,7 +87,6 @@ def _map(axes: Axes, rows: pd.DataFrame, title: str, top: float) -> None:
     extent = (first - 0.5, last + 0.5, labels - 0.5, -0.5)
     image = axes.imshow(table, COLOURS, aspect="auto", interpolation="none", extent=extent, vmin=0, vmax=top)
     axes.set_title(title, loc="left", pad=6, color=INK)
-    axes.set_xlabel("communication round", labelpad=1)
     axes.set_ylabel("label")
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     if labels <= NAMED:

@@ -20,7 +20,7 @@ _REAL = {sheet.INK: INK, sheet.MUTED: MUTED, sheet.RULE: RULE}  # for the page's
 STYLE = {key: _REAL.get(value, value) if isinstance(value, str) else value for key, value in sheet.STYLE.items()}
 STYLE |= {"figure.facecolor": "#ffffff"}
 SHARP = 144  # dots per inch of a saved picture, twice what positions are counted in
-TOP, BELOW, LINE = 58, 46, 16  # room for title and panel titles, for an axis, for a line of the caption
+TOP, BELOW, BETWEEN, LINE = 58, 46, 54, 16  # pixels of titles, of the last axis, between rows, of a caption line
 DASHED, DOTTED, MIXED = (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2))
 P = ParamSpec("P")
 
@@ -74,29 +74,29 @@ def panels(
     """Axes of one size in pixels, a title above and a caption below. left, right: room beside each for its labels."""
     width, height = size
     wide = columns * (left + width + right)
-    lines = textwrap.wrap(text, int(wide / 5.8))
+    lines = textwrap.wrap(text, int(wide / 5.8), break_on_hyphens=False)
     foot = 10 + LINE * len(lines)
-    high = TOP + rows * (height + BELOW) + (rows - 1) * 20 + foot
+    high = TOP + rows * height + (rows - 1) * BETWEEN + BELOW + foot
     figure = Figure(figsize=(wide / 72, high / 72), dpi=SHARP)
     figure.suptitle(title, x=12 / wide, y=1 - 10 / high, ha="left", va="top", size=15, weight="bold")
     figure.supxlabel("\n".join(lines), x=12 / wide, y=8 / high, ha="left", va="bottom", size=11, color=MUTED)
     axes = []
     for place in range(rows * columns):
         row, column = divmod(place, columns)
-        x, y = column * (left + width + right) + left, high - TOP - (row + 1) * height - row * (BELOW + 20)
+        x, y = column * (left + width + right) + left, high - TOP - (row + 1) * height - row * BETWEEN
         axes.append(figure.add_axes((x / wide, y / high, width / wide, height / high)))
     return figure, axes
 
 
-def accuracy_axes(axes: Axes, title: str, below: str) -> None:
-    """Percent upwards with level lines, something else to the right."""
-    axes.set_title(title, loc="left", pad=8, color=INK)
-    axes.set_ylabel("test accuracy, %")
+def accuracy_axes(axes: Axes, title: str, beside: str, below: str) -> None:
+    """Accuracy upwards with level lines, something else to the right."""
+    axes.set_title(title.replace("alpha=", "α = "), loc="left", pad=8, color=INK)
+    axes.set_ylabel(beside)
     axes.set_xlabel(below)
     axes.grid(axis="y")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
 
 
 def same_height(panels: Sequence[Axes]) -> None:

@@ -37,7 +37,7 @@ def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
     absent = missing(methods, settings, set(zip(frame["method"], frame["setting"])))
     shown = [s for s in settings if s in set(frame["setting"])]
     what = f"Thick: mean over seeds and the last {SMOOTH} rounds; thin: every run and round."
-    size = (560.0, 320.0) if len(shown) == 1 else (300.0, 300.0)
+    size = (560.0, 320.0) if len(shown) == 1 else (320.0, 340.0)
     figure, places = panels(1, len(shown), size, title, caption(frame, what, absent))
     drawn = marks(methods)
     ends = [_lines(axes, frame[frame["setting"] == s], methods, drawn) for axes, s in zip(places, shown)]

@@ -58,7 +58,7 @@ class Player:
 
 @pytest.fixture
 def player(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Player:
-    """In place of the queue's processes, and of the page, which have tests of their own; commands run in an empty folder."""
+    """In place of processes and of the page, which have tests of their own; commands run in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(queue, "play", made := Player())
     monkeypatch.setattr("unskew.compare.page.write", lambda table, path, printed: path.write_text(str(printed)))

@@ -43,7 +43,11 @@ def reproduce(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON line instead of tables")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
 ) -> None:
-    """Play a paper's table or figure again and lay it beside the printed numbers. Started again, it goes on."""
+    """Play a paper's table or figure again, beside its numbers.
+
+    Our best accuracies over the rounds, the paper's, the differences, and how far the order of the methods agrees.
+    The same command goes on where it stopped, and records with --record what is finished.
+    """
     if target is None:
         return _list(data_dir, as_json)
     from unskew.reproduce import catalogue

@@ -21,12 +21,6 @@ SMALL = (
     "data=digits", "model=mlp", "partition.clients=5", "partition.draws=counts", "participation=0.4",
     "local.epochs=1", "local.batch=64", "engine=loop", "engine.workers=1", "--rounds", "2", "--device", "cpu",
 )  # fmt: skip
-LDA = (*SMALL, "partition.min=0")
-
-
-def small(target: str) -> tuple[str, ...]:
-    """The stand-in's overrides for a target, whose partition they must fit."""
-    return SMALL if "sharding" in target else LDA
 
 
 @pytest.fixture(autouse=True)

@@ -12,14 +12,14 @@ from unskew.reproduce.catalogue import Target, find
 from unskew.reproduce.plan import Asked, make
 from unskew.reproduce.record import setting_of
 
-from .conftest import LDA, Player
+from .conftest import SMALL, Player
 
 COLUMNS = (
     "table,method,dataset,setting,local_size,model,preset,partition_seed,seed,rounds,best,best_round,final,mean_last10,"
     "bytes_up,bytes_down,seconds,engine,precision,device,versions,commit"
 )
 REPOSITORY = Path(__file__).parents[2]
-WORDS = ("reproduce", "fedlmd/table1", *LDA, "--only", "cifar10-0.05", "--record", "kept")
+WORDS = ("reproduce", "fedlmd/table1", *SMALL, "--only", "cifar10-0.05", "--record", "kept")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from unskew.core import registry
 from unskew.errors import UserError, nearest
 from unskew.reproduce.catalogue import Target
 from unskew.reproduce.here import how_to_get, unknown_in
+from unskew.strict import dotted
 
 PRESETS = ("paper", "released")
 DRAW = "partition.seed"
@@ -36,7 +37,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table, on one draw of the split. `own` are the keys in which the recipe's columns differ."""
+    """A column of the table, on one draw of the split; `own` is what makes it other than the recipe without columns."""
 
     label: str
     own: dict[str, Any]
@@ -72,11 +73,13 @@ def make(target: Target, asked: Asked, data_dir: Path | None = None) -> Plan:
     changes = {label: each for label, each in changes.items() if label not in absent}
     if not changes or not methods:
         raise UserError(f"{target.name}: nothing of it can be played here\n" + "\n".join(missing))
-    columns, settings = {}, {}
+    columns, settings, plain = {}, {}, dotted(recipes.validate(raw, recipe).resolved())
     for draw in asked.draws or (None,):  # everything on the first draw of the split before the second
         for label, each in changes.items():
             name_of = label if draw is None else f"{label} draw {draw}".strip()
-            columns[name_of] = Column(label, told[label])
+            columns[name_of] = Column(
+                label, {key: value for key, value in told[label].items() if plain.get(key) != value}
+            )
             settings[name_of] = each if draw is None else each | {DRAW: draw}
     section = {"methods": methods, "settings": settings, "metric": compare.metric, "note": compare.note}
     section["seeds"] = asked.seeds if asked.seeds is not None else compare.seeds

@@ -6,7 +6,7 @@ Rows of other runs stay, rows of the same run are replaced, and the order of the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +35,10 @@ def record(plan: Plan, played: Sequence[tuple[Cell, Loaded]], folder: Path) -> l
     """Add the runs to the tables of their paper under `folder`; returns the files."""
     import pandas as pd
 
-    lines = [_line(plan, cell, run) for cell, run in played]
-    curves = pd.concat([_curve(line, run) for line, (_, run) in zip(lines, played)])
-    files = {"accuracy.csv": pd.DataFrame(lines)[ACCURACY], "curves.csv": curves[CURVES]}
+    # Two places of a figure may show one run, which is one line.
+    lines = {tuple(line[name] for name in KEY): (line, run) for line, run in _lines(plan, played)}
+    curves = pd.concat([_curve(line, run) for line, run in lines.values()])
+    files = {"accuracy.csv": pd.DataFrame([line for line, _ in lines.values()])[ACCURACY], "curves.csv": curves[CURVES]}
     for name, fresh in files.items():
         keep(folder / plan.target.paper / name, fresh)
     return [folder / plan.target.paper / name for name in files]
@@ -68,6 +69,11 @@ def setting_of(plan: Plan, cell: Cell) -> str:
         words += _hyper_parameters(cell.experiment)
     words += [f"{key}={_text(value)}" for key, value in plan.typed if key not in TOLD]
     return ";".join(dict.fromkeys(words))
+
+
+def _lines(plan: Plan, played: Sequence[tuple[Cell, Loaded]]) -> Iterator[tuple[dict[str, Any], Loaded]]:
+    for cell, run in played:
+        yield _line(plan, cell, run), run
 
 
 def _line(plan: Plan, cell: Cell, run: Loaded) -> dict[str, Any]:

@@ -35,6 +35,12 @@ def test_table_completes_on_a_stand_in(name: str, player: Player, unskew: Comman
     assert f"{cells[0]['paper']:g}" in (out / "report.html").read_text()
 
 
+def test_a_figure_takes_no_draws(unskew: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.reproduce.catalogue.Target.is_figure", True)
+    said = unskew("reproduce", "fedlmd/table1", "--draws", "1,2")
+    assert (said.code, "lines go over seeds" in said.err) == (2, True)
+
+
 @pytest.mark.parametrize("name", FIGURE_NAMES)
 def test_figure_completes_on_a_stand_in(name: str, player: Player, unskew: Command, tmp_path: Path) -> None:
     compare = grids.read(read(name.replace("/", "-"))[2], name)

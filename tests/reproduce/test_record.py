@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from runs.conftest import Command
-from unskew.reproduce.catalogue import Target, find
+from unskew.reproduce.catalogue import Target, find, targets
 from unskew.reproduce.plan import Asked, make
 from unskew.reproduce.record import setting_of
 
@@ -55,6 +55,17 @@ def test_recorded_twice_is_the_same_file_and_other_rows_stay(
 def test_nothing_is_recorded_unasked(player: Player, unskew: Command, tmp_path: Path) -> None:
     assert unskew(*WORDS[:-2], "--methods", "fedavg", "--seeds", "0").code == 0
     assert {path.name for path in tmp_path.iterdir()} == {"runs"}
+
+
+@pytest.mark.parametrize("name", [target.name for target in targets().values() if target.recipe])
+def test_different_runs_have_different_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.reproduce.plan.how_to_get", lambda *_: "")
+    plan = make(find(name), Asked(device="cpu", seeds="0"))
+    names: dict[tuple[str, ...], set[str]] = {}
+    for cell in plan.grid.cells:
+        told = cell.experiment
+        names.setdefault((told.label, told.data.name, setting_of(plan, cell), told.model.name), set()).add(cell.name)
+    assert all(len(each) == 1 for each in names.values()), names
 
 
 def cells(target: Target, monkeypatch: pytest.MonkeyPatch, *overrides: str, **asked: object) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -120,12 +119,13 @@ def _as_dict(found: Beside) -> dict[str, object]:
 def _record(plan: Plan, done: Done, out: Path, folder: Path) -> None:
     """Runs that failed are not finished and stay out."""
     from unskew.reproduce import record as records
+    from unskew.results.whole import write_whole
 
     files = records.record(plan, done.played, folder)
     if plan.target.is_figure:
         for kind in ("csv", "svg"):
-            name = f"{plan.target.key}.{kind}"
-            files.append(Path(shutil.copyfile(out / name, folder / plan.target.paper / name)))
+            files.append(folder / plan.target.paper / f"{plan.target.key}.{kind}")
+            write_whole(files[-1], (out / files[-1].name).read_bytes())
     typer.echo(f"recorded {len(done.played)} runs in {', '.join(map(str, files))}", err=True)
 
 

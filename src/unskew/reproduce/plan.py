@@ -60,6 +60,10 @@ class Plan:
 
 def make(target: Target, asked: Asked, data_dir: Path | None = None) -> Plan:
     """The plan, or a UserError where nothing of what was asked for can be played."""
+    if asked.draws and target.is_figure:
+        raise UserError(
+            f"--draws: {target.name} is a figure, whose lines go over seeds; type partition.seed=N for another"
+        )
     recipe = str(target.recipe)
     name, raw, section = recipes.read(recipe)
     compare = grids.read(section or {}, recipe)

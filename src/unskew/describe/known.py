@@ -75,12 +75,13 @@ def _recorded(name: str, results: Path) -> list[str]:
         for dataset, mine in rows[rows["method"] == name].groupby("dataset", sort=False):
             groups = mine.groupby(SAME, sort=False)
             key, most = max(groups, key=lambda each: (len(each[1]), each[0][3] == "paper"))
-            where = dict(zip(SAME, key)) | {"dataset": dataset, "method": "fedavg", "setting": _shared(key[1])}
+            setting = str(key[1])
+            where = dict(zip(SAME, key)) | {"dataset": dataset, "method": "fedavg", "setting": _shared(setting)}
             base = rows[(rows[list(where)] == pd.Series(where)).all(axis=1)].merge(most[REPETITION], on=REPETITION)
             told = _count(most)
             if name != "fedavg" and len(base) == len(most):
                 told = f"FedAvg {base['best'].mean():.2f}, {told}"
-            lines.append(f"{dataset} {_short(key[1])}: {most['best'].mean():.2f} % ({told})")
+            lines.append(f"{dataset} {_short(setting)}: {most['best'].mean():.2f} % ({told})")
     return lines
 
 

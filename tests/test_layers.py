@@ -9,6 +9,8 @@ from torch.func import functional_call, vmap
 
 from unskew import models
 from unskew.engine import layers
+from unskew.engine.fuse import fuse
+from unskew.models.layers import SeededDropout
 
 CLIENTS = 3
 NETS = {
@@ -18,6 +20,10 @@ NETS = {
     "depthwise": nn.Conv2d(4, 4, 3, 2, 1, groups=4),
     "normed": nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1)),
     "odd pool": nn.MaxPool2d(3),
+    "nested": nn.Sequential(
+        nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)), nn.ReLU(), nn.Conv2d(4, 2, 3), nn.ReLU()
+    ),
+    "flat": nn.Sequential(nn.Flatten(), nn.Linear(243, 7), nn.ReLU(), nn.Linear(7, 3, bias=False)),
 }
 
 
@@ -41,7 +47,7 @@ def each(net: nn.Module, train: bool) -> tuple[dict, torch.Tensor]:
 def test_stacked_layers_equal_each_clients_own(name: str, train: bool) -> None:
     net = copy.deepcopy(NETS[name])
     state, x = each(net, train)
-    swapped = layers.for_stack(nn.Sequential(copy.deepcopy(net)))[0]
+    swapped = fuse(layers.for_stack(nn.Sequential(copy.deepcopy(net))))[0]
     results = []
     for stacked in (False, True):
         mine = {k: t.clone().requires_grad_(t.is_floating_point()) for k, t in state.items()}
@@ -65,14 +71,16 @@ def test_stacked_layers_equal_each_clients_own(name: str, train: bool) -> None:
 
 
 def test_a_teacher_with_one_state_for_all() -> None:
-    net = layers.for_stack(nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2))).double()
+    body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 5))
+    net = fuse(layers.for_stack(nn.Sequential(body))).double()
     x = torch.rand(CLIENTS, 5, 3, 8, 8, dtype=torch.float64)
     torch.testing.assert_close(vmap(net)(x), torch.stack([net(rows) for rows in x]))
 
 
 def test_gradients_inside_a_stack() -> None:
     """A method may differentiate within its loss: `torch.func.grad` under vmap goes through the same layers."""
-    net = layers.for_stack(nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2))).double()
+    body = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 2))
+    net = fuse(layers.for_stack(nn.Sequential(body))).double()
     x = torch.rand(CLIENTS, 4, 2, 6, 6, dtype=torch.float64)
     found = vmap(torch.func.grad(lambda rows: net(rows).square().sum()))(x)
     for rows, grad in zip(x, found):
@@ -99,3 +107,32 @@ def test_the_zoos_convolutions_are_all_known(name: str) -> None:
     net = layers.for_stack(models.ZOO[name]((3, 32, 32), 10))
     kinds = {type(layer) for layer in net.modules()}
     assert not kinds & {nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d}
+
+
+def test_what_follows_a_layer_goes_into_it() -> None:
+    units = nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), nn.ReLU(), nn.MaxPool2d(2))
+    pooled = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.ReLU())
+    blocks = fuse(layers.for_stack(nn.Sequential(units, pooled, nn.Sequential(nn.Conv2d(4, 4, 1)), nn.ReLU())))
+    kinds = [[type(layer).__name__ for layer in block.modules() if not list(layer.children())] for block in blocks]
+    # After a normalisation pooling stays, and so does a cut that begins another block: a cut may look before it.
+    assert kinds == [["Conv2d", "BatchNorm2d", "Identity", "MaxPool2d"], ["Conv2d", "Identity", "Identity", "ReLU"],
+                     ["Conv2d"], ["ReLU"]]  # fmt: skip
+    assert (units[0][1].cut, pooled[0].cut, pooled[0].pool) == (True, True, 2)
+
+
+def test_a_layer_that_is_used_twice_takes_nothing_in() -> None:
+    conv = nn.Conv2d(3, 3, 3, padding=1)
+    blocks = fuse(layers.for_stack(nn.Sequential(nn.Sequential(conv, nn.ReLU(), conv), nn.Flatten())))
+    assert (blocks[0][0].cut, type(blocks[0][1])) == (False, nn.ReLU)
+
+
+def test_dropout_of_a_stack_is_each_clients_own() -> None:
+    plain = SeededDropout(0.3).train()
+    stacked = layers.for_stack(nn.Sequential(copy.deepcopy(plain)))[0]
+    seeds, x = torch.tensor([5, 2**31 - 1, 77]), torch.rand(CLIENTS, 4, 3, 2, dtype=torch.float64)
+    drop = vmap(lambda seed, rows: functional_call(stacked, {"seed": seed}, (rows,)))
+    rows = x.clone().requires_grad_()
+    for i, (seed, out) in enumerate(zip(seeds, drop(seeds, rows))):
+        assert torch.equal(out, functional_call(plain, {"seed": seed}, (x[i],)))
+    (grad,) = torch.autograd.grad(drop(seeds, rows).sum(), rows)
+    assert torch.equal(grad > 0, drop(seeds, x) > 0)

@@ -14,9 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from unskew.engine.kernels import plain
 from unskew.engine.kernels.conv import Convolve
+from unskew.engine.kernels.masks import Drop
 from unskew.engine.kernels.norm import Normalise
-from unskew.engine.kernels.planes import Depthwise, MaxPool
+from unskew.engine.kernels.planes import Depthwise
+from unskew.engine.kernels.pooling import Pool
 
 # m, c, b, side, o, kernel, stride, padding
 DENSE = [(2, 3, 4, 8, 8, 5, 1, 2), (3, 5, 2, 9, 20, 3, 2, 1), (2, 32, 3, 6, 70, 3, 1, 1), (1, 4, 2, 8, 4, 5, 1, 0)]
@@ -33,7 +36,8 @@ def apart(ours: Callable[..., Tensor], theirs: Callable[..., Tensor], tensors: l
     mine, exact = [t.clone().requires_grad_() for t in tensors], [t.double().requires_grad_() for t in tensors]
     out, want = ours(*mine), theirs(*exact)
     back = torch.randn_like(out)
-    pairs = [(out, want), *zip(torch.autograd.grad(out, mine, back), torch.autograd.grad(want, exact, back.double()))]
+    grads = zip(torch.autograd.grad(out, mine, back), torch.autograd.grad(want, exact, back.double()))
+    pairs = [(out.detach(), want.detach()), *grads]
     return max(float((a.double() - b).norm() / b.norm().clamp_min(1e-9)) for a, b in pairs)
 
 
@@ -51,22 +55,28 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
             lambda x, w, s=stride, p=padding: dense(x, w, s, p),
             tensors,
         )
-    for stride in (1, 2):
-        found[f"depthwise s{stride}"] = apart(
+    for k, stride in ((3, 1), (3, 2), (5, 1)):
+        found[f"depthwise k{k} s{stride}"] = apart(
             lambda x, w, s=stride: Depthwise.apply(x, w, s, 1),
             lambda x, w, s=stride: F.conv2d(x.transpose(0, 1), w[:, None], None, s, 1, groups=6).transpose(0, 1),
-            [normal(6, 3, 9, 9), normal(6, 3, 3)],
+            [normal(6, 3, 9, 9), normal(6, k, k)],
         )
-    for side, k in ((8, 2), (9, 2), (9, 3)):
-        found[f"pool {side} k{k}"] = apart(
-            lambda x, n=k: MaxPool.apply(x, n), lambda x, n=k: F.max_pool2d(x, n), [normal(4, 3, side, side)]
+    for side, k, cut, channel in ((8, 2, True, 1), (9, 2, False, 2), (9, 3, True, 2), (6, 1, True, 1)):
+        found[f"pool {side} k{k} axis {channel}"] = apart(
+            lambda x, b, c=channel, z=cut, n=k: Pool.apply(x, b, c, z, n),
+            # In the same precision: which number is the largest must be decided among the same ones.
+            lambda x, b, c=channel, z=cut, n=k: plain.pool(x.to(dtype), b.to(dtype), c, z, n).double(),
+            [normal(4, 3, 3, side, side), normal(4, 3)],
         )
-    rows = [3 + normal(5, 5000), torch.randn(5, device=device), torch.randn(5, device=device)]
-    found["normalise"] = apart(
-        lambda x, g, s: Normalise.apply(x, g, s, 1e-5)[0],
-        lambda x, g, s: F.batch_norm(x[None], None, None, g, s, True, 0.1, 1e-5)[0],
-        rows,
-    )
+    for n, cut in ((500, True), (40000, False), (40000, True)):
+        rows = [3 + normal(3, n), torch.randn(3, device=device), torch.randn(3, device=device)]
+        found[f"normalise {n}{' cut' if cut else ''}"] = apart(
+            lambda x, g, s, z=cut: Normalise.apply(x, g, s, 1e-5, z)[0],
+            lambda x, g, s, z=cut: plain.normalise(x, g, s, 1e-5, z)[0],
+            rows,
+        )
+    seeds = torch.tensor([5, 2**31 - 1], device=device)
+    found["drop"] = apart(lambda x: Drop.apply(x, seeds, 0.3), lambda x: plain.drop(x, seeds, 0.3), [normal(2, 3, 700)])
     return found
 
 

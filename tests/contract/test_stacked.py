@@ -153,3 +153,21 @@ def test_the_order_of_names_does_not_matter() -> None:
         assert {snap.model[name].shape for name in names} == {(6,)}
         ends.append(fed.play(snap)[0].model)
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_plans_made_ahead_are_the_plans_made_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: later rounds find their plans ready, and end in the same bytes."""
+    ends, late = [], []
+    for early in (False, True):
+        fed = federation("scaffold", "stacked")
+        fed.engine._ahead._useful = early  # type: ignore[attr-defined]
+        snap = fed.start()
+        for _ in range(fed.task.rounds):
+            with monkeypatch.context() as patch:
+                if early and snap.round:
+                    patch.setattr(feed, "ClientPlan", lambda *given: late.append(given))
+                snap, _ = fed.play(snap)
+            fed.store.commit()
+        ends.append(snap.model)
+    assert not late
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])

@@ -141,7 +141,7 @@ class Setting:
         """State of a client that has none yet."""
         source, tree = source or self.source, {}
         if self.model.private:
-            tree[OWN] = {name: self.model.initial[name].to(self.device) for name in self.model.private}
+            tree[OWN] = {name: self._there(self.model.initial[name]) for name in self.model.private}
         stateful = [part for part in self.method.parts if type(part).client_init is not Part.client_init]
         if not stateful:
             return tree
@@ -151,8 +151,16 @@ class Setting:
             draws = self.plan.part_draws(part, "init", 0, client, sizes)
             state = part.client_init(self.model, Newcomer(client, facts, draws))
             if state:
-                tree[part.name] = {name: tensor.to(self.device) for name, tensor in state.items()}
+                tree[part.name] = {name: self._there(tensor) for name, tensor in state.items()}
         return tree
+
+    def _there(self, tensor: Tensor) -> Tensor:
+        """A newcomer's tensor on the device; what is the model's start is moved once for all of them."""
+        return self._start[id(tensor)] if id(tensor) in self._start else tensor.to(self.device)
+
+    @cached_property
+    def _start(self) -> dict[int, Tensor]:
+        return {id(tensor): tensor.to(self.device) for tensor in self.model.initial.values()}
 
     def stand_in_source(self, rows: dict[int, StandIn]) -> Source:
         """Stand-ins as a source of their own: rows are ready for the model and are not augmented."""

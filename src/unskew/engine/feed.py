@@ -6,8 +6,9 @@ feed stops listening to a client when it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,21 @@ class Cohort:
     """Everything the steps of some clients need; `at(step, width)` gives the first `width` clients' inputs."""
 
     def __init__(
-        self, setting: Setting, source: Source, round: int, received: Received, clients: list[int], mine: list[Tree]
+        self,
+        setting: Setting,
+        source: Source,
+        round: int,
+        received: Received,
+        clients: list[int],
+        mine: list[Tree],
+        ready: Mapping[int, ClientPlan] = MappingProxyType({}),
     ) -> None:
+        """`ready` has plans that were made before."""
         self.setting, self.source, self.clients = setting, source, clients
         method, self.work = setting.planned(round)
         plans = [
-            _ClientPlan(setting, source, method, self.work, round, received, k, tree) for k, tree in zip(clients, mine)
+            ready.get(k) or ClientPlan(setting, source, method, self.work, round, received, k, tree)
+            for k, tree in zip(clients, mine)
         ]
         self.steps = [plan.steps for plan in plans]
         longest, device = max(self.steps, default=0), setting.device
@@ -89,7 +99,7 @@ class OneClient:
         return tree_map(lambda t: t[at, 0], self._ready)
 
 
-class _ClientPlan:
+class ClientPlan:
     """One client's choices for a round, before stacking."""
 
     def __init__(
@@ -167,7 +177,7 @@ def floats_as(tree: State, dtype: torch.dtype) -> State:
     return {name: t.to(dtype) if t.is_floating_point() else t for name, t in tree.items()}
 
 
-def _pools(plans: list[_ClientPlan]) -> dict[str, tuple[Tensor, Tensor]]:
+def _pools(plans: list[ClientPlan]) -> dict[str, tuple[Tensor, Tensor]]:
     """One pool of rows per stream; clients that share the same rows share them here, the others are put end to end."""
     pools: dict[str, tuple[Tensor, Tensor]] = {}
     for key in plans[0].streams if plans else ():

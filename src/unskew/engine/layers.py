@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unskew.engine import kernels
+from unskew.models.layers import SeededDropout
 
 Stacked = Callable[..., Any]
 
@@ -33,15 +34,16 @@ def mapped(plain: Callable[..., Any], stacked: Stacked) -> Callable[..., Any]:
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            tensors = iter(ctx.saved_tensors)
+            saved = iter(ctx.saved_tensors)
+            inputs = [next(saved) if rest is None else rest[0] for rest in ctx.rest]
+            moving = [i for i, a in enumerate(inputs) if isinstance(a, Tensor) and a.is_floating_point()]
 
             def again(*given: Tensor) -> Any:
-                left = iter(given)
-                return plain(*(next(left) if rest is None else rest[0] for rest in ctx.rest))
+                return plain(*(dict(zip(moving, given)).get(i, a) for i, a in enumerate(inputs)))
 
-            pull = torch.func.vjp(again, *tensors)[1]
-            found = iter(pull(grads if len(grads) > 1 else grads[0]))
-            return tuple(next(found) if rest is None else None for rest in ctx.rest)
+            pull = torch.func.vjp(again, *(inputs[i] for i in moving))[1]
+            found = dict(zip(moving, pull(grads if len(grads) > 1 else grads[0])))
+            return tuple(found.get(i) for i in range(len(inputs)))
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
@@ -56,8 +58,12 @@ def front(t: Tensor, dim: int | None, m: int) -> Tensor:
     return t.expand(m, *t.shape) if dim is None else t.movedim(dim, 0)
 
 
-def _conv(x: Tensor, w: Tensor, bias: Tensor | None, stride: int, padding: int, groups: int) -> Tensor:
-    return F.conv2d(x, w, bias, stride, padding, groups=groups)
+def _conv(
+    x: Tensor, w: Tensor, bias: Tensor | None, stride: int, padding: int, groups: int, cut: bool, pool: int
+) -> Tensor:
+    out = F.conv2d(x, w, bias, stride, padding, groups=groups)
+    out = out.relu() if cut else out
+    return out if pool == 1 else F.max_pool2d(out, pool)
 
 
 def _conv_stacked(
@@ -69,11 +75,14 @@ def _conv_stacked(
     stride: int,
     padding: int,
     groups: int,
+    cut: bool,
+    pool: int,
 ) -> Tensor:
     x = front(x, dims[0], m)
     if dims[1] is None and (bias is None or dims[2] is None):  # a teacher: one set of filters for all rows
-        out = _conv(x.flatten(0, 1), w, bias, stride, padding, groups)
-        return out.view(*x.shape[:2], *out.shape[1:])
+        out = _conv(x.flatten(0, 1), w, bias, stride, padding, groups, False, 1)
+        out = out.view(*x.shape[:2], *out.shape[1:])
+        return kernels.pool(out, None, 2, cut, pool) if cut or pool > 1 else out
     x, w = (t.to(_dtype(t)) for t in (x, front(w, dims[1], m)))
     rows = x.transpose(1, 2)
     if groups == 1:
@@ -81,22 +90,23 @@ def _conv_stacked(
     else:
         planes = kernels.depthwise(rows.flatten(0, 1), w.flatten(0, 2), stride, padding)
         out = planes.view(*rows.shape[:2], *planes.shape[1:])
-    if bias is not None:
-        out = out + front(bias, dims[2], m).to(out.dtype)[:, :, None, None, None]
+    if bias is not None or cut or pool > 1:
+        out = kernels.pool(out, None if bias is None else front(bias, dims[2], m).to(out.dtype), 1, cut, pool)
     return out.transpose(1, 2)
 
 
-def _norm(x: Tensor, gain: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _norm(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> tuple[Tensor, Tensor, Tensor]:
     variance, mean = torch.var_mean(x.detach(), (0, 2, 3), correction=0)
-    return F.batch_norm(x, None, None, gain, shift, True, 0.0, eps), mean, variance
+    out = F.batch_norm(x, None, None, gain, shift, True, 0.0, eps)
+    return out.relu() if cut else out, mean, variance
 
 
 def _norm_stacked(
-    m: int, dims: tuple[int | None, ...], x: Tensor, gain: Tensor, shift: Tensor, eps: float
+    m: int, dims: tuple[int | None, ...], x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     rows = front(x, dims[0], m).transpose(1, 2)
-    gain, shift = (front(t, dim, m).flatten() for t, dim in zip((gain, shift), dims[1:]))
-    out, mean, variance = kernels.normalise(rows.flatten(0, 1).flatten(1), gain, shift, eps)
+    gain, shift = (front(t, dim, m).flatten() for t, dim in zip((gain, shift), dims[1:3]))
+    out, mean, variance = kernels.normalise(rows.flatten(0, 1).flatten(1), gain, shift, eps, cut)
     return out.view(rows.shape).transpose(1, 2), mean.view(m, -1), variance.view(m, -1)
 
 
@@ -106,24 +116,53 @@ def _pool(x: Tensor, kernel: int) -> Tensor:
 
 def _pool_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, kernel: int) -> Tensor:
     x = front(x, dims[0], m)
-    rows = x.transpose(1, 2) if x.transpose(1, 2).is_contiguous() else x  # planes are pooled alike in either order
-    out = kernels.largest(rows.flatten(0, 1), kernel)
-    out = out.view(*rows.shape[:2], *out.shape[1:])
-    return out if rows is x else out.transpose(1, 2)
+    if x.transpose(1, 2).is_contiguous():  # planes are pooled alike in either order
+        return kernels.pool(x.transpose(1, 2), None, 1, False, kernel).transpose(1, 2)
+    return kernels.pool(x, None, 2, False, kernel)
 
 
-convolution, normalisation, max_pool = (
+def _linear(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    return F.linear(x, w, bias)
+
+
+def _linear_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    x = front(x, dims[0], m)
+    if dims[1] is None and (bias is None or dims[2] is None):
+        return F.linear(x, w, bias)
+    x, w = (t.to(_dtype(t)) for t in (x, front(w, dims[1], m)))
+    rows = x.reshape(m, -1, x.shape[-1])
+    # In this order the gradient of the weights lies as they do; the other way round it is copied at every step.
+    out = torch.bmm(w, rows.transpose(1, 2)).transpose(1, 2)
+    if bias is not None:
+        out = out + front(bias, dims[2], m).to(out.dtype)[:, None]
+    return out.reshape(*x.shape[:-1], w.shape[1])
+
+
+def _drop(x: Tensor, seed: Tensor, p: float) -> Tensor:
+    return kernels.plain.drop(x[None], seed[None], p)[0]
+
+
+def _drop_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, seed: Tensor, p: float) -> Tensor:
+    return kernels.drop(front(x, dims[0], m), front(seed, dims[1], m), p)
+
+
+convolution, normalisation, max_pool, linear, dropout = (
     mapped(_conv, _conv_stacked),
     mapped(_norm, _norm_stacked),
     mapped(_pool, _pool_stacked),
+    mapped(_linear, _linear_stacked),
+    mapped(_drop, _drop_stacked),
 )
 
 
 class Conv2d(nn.Conv2d):
-    """Square strides and zero padding, dense or depthwise."""
+    """Square strides and zero padding, dense or depthwise; with the cut at zero and the pooling that follow it."""
+
+    cut, pool = False, 1
 
     def forward(self, h: Tensor) -> Tensor:
-        return convolution(h, self.weight, self.bias, self.stride[0], self.padding[0], self.groups)
+        shape = (self.stride[0], self.padding[0], self.groups)
+        return convolution(h, self.weight, self.bias, *shape, self.cut, self.pool)
 
     @staticmethod
     def fits(layer: nn.Module) -> bool:
@@ -135,12 +174,14 @@ class Conv2d(nn.Conv2d):
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """With gain, shift and running statistics; outside training the ordinary layer."""
+    """With gain, shift, running statistics and the cut at zero that follows; outside training the ordinary layer."""
+
+    cut = False
 
     def forward(self, h: Tensor) -> Tensor:
         if not self.training:
-            return super().forward(h)
-        out, mean, variance = normalisation(h, self.weight, self.bias, self.eps)
+            return super().forward(h).relu() if self.cut else super().forward(h)
+        out, mean, variance = normalisation(h, self.weight, self.bias, self.eps, self.cut)
         n = h.shape[0] * h.shape[2] * h.shape[3]
         running = ((self.running_mean, mean), (self.running_var, variance * (n / max(n - 1, 1))))
         for kept, new in running:
@@ -178,10 +219,32 @@ class MeanPool2d(nn.AdaptiveAvgPool2d):
         return type(layer) is nn.AdaptiveAvgPool2d and layer.output_size in (1, (1, 1))
 
 
+class Linear(nn.Linear):
+    """Of any kind of rows."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return linear(h, self.weight, self.bias)
+
+    @staticmethod
+    def fits(layer: nn.Module) -> bool:
+        return type(layer) is nn.Linear
+
+
+class Dropout(SeededDropout):
+    """Of single numbers."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return dropout(h, self.seed, self.p) if self.training and self.p else h
+
+    @staticmethod
+    def fits(layer: nn.Module) -> bool:
+        return type(layer) is SeededDropout and not layer.channels
+
+
 def for_stack(blocks: nn.Sequential) -> nn.Sequential:
     """The same blocks and tensors with layers that know stacks; whatever does not fit stays as it is."""
     for layer in blocks.modules():
-        for kind in (Conv2d, BatchNorm2d, MaxPool2d, MeanPool2d):
+        for kind in (Conv2d, BatchNorm2d, MaxPool2d, MeanPool2d, Linear, Dropout):
             if kind.fits(layer):
                 layer.__class__ = kind
     return blocks

@@ -114,8 +114,8 @@ class _Lane:
         now = tree_map(lambda t: t.index_select(0, stack.now)[0, :width], stack.batches)
         losses, (buffers, seen) = self.each(self.leaves, self.buffers, self.mine, self.facts, now)
         descend_step(losses.sum(), self.leaves, self.optimiser, self.work, stacked=True)
-        for name, new in buffers.items():
-            self.buffers[name].copy_(new)
+        if buffers:  # one launch for all of them
+            torch._foreach_copy_([self.buffers[name] for name in buffers], list(buffers.values()))
         for name, term in seen.items():
             if name not in stack.terms:
                 stack.terms[name] = term.new_zeros(stack.capacity)

@@ -23,8 +23,10 @@ from unskew.core.method import Method
 from unskew.core.server import StandIn
 from unskew.core.state import State, Tree, stack, unstack
 from unskew.core.work import Work
+from unskew.engine.ahead import Ahead
 from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, OneClient, signature
+from unskew.engine.fuse import fuse
 from unskew.engine.layers import for_stack
 from unskew.engine.memory import bytes_of_step, cohort_size, memory_there_is
 from unskew.engine.sharing import share_many
@@ -40,12 +42,13 @@ class StackedEngine:
     workers = 1
 
     def __init__(self, setting: Setting) -> None:
-        self.setting = replace(setting, model=setting.model.rewritten(for_stack))
+        self.setting = replace(setting, model=setting.model.rewritten(lambda blocks: fuse(for_stack(blocks))))
         self.device = setting.device
         self.limit: int | None = None  # clients that fit at once; found out on the first cohort
         self._needed = self._computed = 0  # row-steps since the start
         self._stack: Stack | None = None
         self._shape: tuple[Any, ...] = ()
+        self._ahead = Ahead(self.setting)
 
     def close(self) -> None:
         pass
@@ -141,23 +144,26 @@ class StackedEngine:
         """Train clients in one stack, the longest first."""
         setting = self.setting
         method, work = setting.in_force(round)
-        feed = Cohort(setting, source, round, received, clients, mine)
+        plans = self._ahead.take(round) if source is setting.source else {}
+        feed = Cohort(setting, source, round, received, clients, mine, plans)
         order = sorted(range(len(clients)), key=lambda i: -feed.steps[i])
         if order != list(range(len(clients))):  # rows that join the epoch can change who is longest
             return self._cohort(source, round, received, [clients[i] for i in order], [mine[i] for i in order])
-        kept = stack(mine)
-        final, terms = self._steps(method, work, received, kept, feed)
-        shared: dict[str, Any] = {}
-        for part in setting.after_training if source is setting.source else ():
-            each = unstack(kept.get(part, {}), len(clients))
-            sent, new = share_many(setting, part, round, final, each, clients, each_its_model=True)
-            shared, kept = shared | ({part: sent} if sent else {}), kept | ({part: new} if new else {})
         like = feed.facts.counts
         ending = Ending(
             like.new_tensor([float(s) for s in feed.steps]),
             like.new_tensor([work.effective_steps(s) for s in feed.steps]),
         )
-        lr = like.new_tensor(work.lr)
+        lr, kept = like.new_tensor(work.lr), stack(mine)
+        # From here until `_finite` nothing waits for a GPU, which goes through all of it while the host is ahead.
+        final, terms = self._steps(method, work, received, kept, feed)
+        if source is setting.source:
+            self._ahead.prepare(round + 1)
+        shared: dict[str, Any] = {}
+        for part in setting.after_training if source is setting.source else ():
+            each = unstack(kept.get(part, {}), len(clients))
+            sent, new = share_many(setting, part, round, final, each, clients, each_its_model=True)
+            shared, kept = shared | ({part: sent} if sent else {}), kept | ({part: new} if new else {})
         close = vmap(lambda f, k, a, e: finish(method, setting.model, own(received, k), f, k, a, e, lr))
         message, kept = close(final, kept, feed.facts, ending)
         means = {name: total / ending.steps for name, total in terms.items()}

@@ -6,7 +6,6 @@ import importlib.util
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from unskew.engine.kernels import plain
 
@@ -39,19 +38,28 @@ def depthwise(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     return Depthwise.apply(x, w, stride, padding)
 
 
-def largest(x: Tensor, kernel: int) -> Tensor:
-    """The largest of every kernel x kernel window of planes x [r, b, h, w]; windows do not overlap."""
+def pool(x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int) -> Tensor:
+    """Bias [m, c], cut at zero, and the largest of every k x k window of x [m, c, b, h, w] or [m, b, c, h, w]."""
     if not ours(x):
-        return F.max_pool2d(x, kernel)
-    from unskew.engine.kernels.planes import MaxPool
+        return plain.pool(x, bias, channel, cut, k)
+    from unskew.engine.kernels.pooling import Pool
 
-    return MaxPool.apply(x, kernel)
+    return Pool.apply(x, bias, channel, cut, k)
 
 
-def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows x [r, n] to mean 0 and variance 1, then gain and shift [r]; also their means and variances."""
+def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows x [r, n] to mean 0 and variance 1, gain and shift [r], cut at zero; also their means and variances."""
     if not ours(x):
-        return plain.normalise(x, gain, shift, eps)
+        return plain.normalise(x, gain, shift, eps, cut)
     from unskew.engine.kernels.norm import Normalise
 
-    return Normalise.apply(x, gain, shift, eps)
+    return Normalise.apply(x, gain, shift, eps, cut)
+
+
+def drop(x: Tensor, seeds: Tensor, p: float) -> Tensor:
+    """x [m, ...] without the numbers that a hash of each client's seed and of their place falls below p for."""
+    if not ours(x):
+        return plain.drop(x, seeds, p)
+    from unskew.engine.kernels.masks import Drop
+
+    return Drop.apply(x, seeds, p)

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from unskew.models.layers import uniform
+
 
 def convolve(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     """x [m, c, b, h, w] with filters w [m, o, c, kh, kw] of each client to [m, o, b, h', w']."""
@@ -20,8 +22,22 @@ def depthwise(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     return F.conv2d(x.transpose(0, 1), w[:, None], None, stride, padding, groups=len(x)).transpose(0, 1)
 
 
-def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows x [r, n] to mean 0 and variance 1, then gain and shift [r]; also their means and variances."""
+def pool(x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int) -> Tensor:
+    """Bias [m, c], cut at zero, and the largest of every k x k window of x [m, c, b, h, w] or [m, b, c, h, w]."""
+    if bias is not None:
+        x = x + bias.unsqueeze(3 - channel)[..., None, None]
+    x = x.relu() if cut else x
+    return x if k == 1 else F.max_pool2d(x.flatten(0, 1), k).unflatten(0, x.shape[:2])
+
+
+def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows x [r, n] to mean 0 and variance 1, gain and shift [r], cut at zero; also their means and variances."""
     out = F.batch_norm(x[None], None, None, gain, shift, True, 0.0, eps)[0]
     variance, mean = torch.var_mean(x.detach(), 1, correction=0)
-    return out, mean, variance
+    return out.relu() if cut else out, mean, variance
+
+
+def drop(x: Tensor, seeds: Tensor, p: float) -> Tensor:
+    """x [m, ...] without the numbers that a hash of each client's seed and of their place falls below p for."""
+    keep = torch.stack([uniform(seed, x[0].numel()) >= p for seed in seeds]).view(x.shape)
+    return x * keep.to(x.dtype) / (1 - p)

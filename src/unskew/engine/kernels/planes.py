@@ -1,4 +1,7 @@
-"""Functions of planes x [r, b, h, w], one row for every channel of every client: depthwise filters, and pooling."""
+"""Depthwise filters of a whole cohort: planes x [r, b, h, w], one row for every channel of every client.
+
+Sides are part of the compiled kernel, which then finds a number's place by shifts instead of divisions.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,27 @@ CHUNK = 256  # the same where all taps of a filter are held at once
 
 @triton.jit
 def _filter(
-    x, w, out, B, H, W, HO, WO,
+    x, w, out, B,
+    H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     b, y0, x0 = n // (HO * WO), n // WO % HO * S - P, n % WO * S - P
+    at = x + row * B * H * W + b * (H * W) + y0 * W + x0
     total = tl.zeros([BN], tl.float32)
     for tap in tl.static_range(KH * KW):
         yi, xi = y0 + tap // KW, x0 + tap % KW
         inside = (b < B) & (yi >= 0) & (yi < H) & (xi >= 0) & (xi < W)
-        seen = tl.load(x + row * B * H * W + (b * H + yi) * W + xi, mask=inside, other=0.0)
+        seen = tl.load(at + (tap // KW * W + tap % KW), mask=inside, other=0.0)
         total += seen.to(tl.float32) * tl.load(w + row * KH * KW + tap).to(tl.float32)
     tl.store(out + row * B * HO * WO + n, total.to(out.dtype.element_ty), mask=b < B)
 
 
 @triton.jit
 def _spread(
-    g, w, out, B, H, W, HO, WO,
+    g, w, out, B,
+    H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Each input collects from the outputs that saw it."""
@@ -51,7 +57,8 @@ def _spread(
 
 @triton.jit
 def _taps(
-    x, g, out, B, H, W, HO, WO,
+    x, g, out, B,
+    H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr, TAPS: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """out[row, tap] = sum of the gradients times what the tap saw."""
@@ -70,27 +77,61 @@ def _taps(
 
 
 @triton.jit
-def _largest(x, out, where, N, H, W, HO, WO, K: tl.constexpr, BN: tl.constexpr):
-    """The largest of each K x K window and which one it was; the first of equals, and NaN before all."""
-    n = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
-    at = x + (n // (HO * WO)) * H * W + (n // WO % HO) * K * W + n % WO * K
-    best, place = tl.load(at, mask=n < N, other=0.0), tl.zeros([BN], tl.int8)
-    for tap in tl.static_range(1, K * K):
-        seen = tl.load(at + (tap // K) * W + tap % K, mask=n < N, other=0.0)
-        better = (seen > best) | ((seen != seen) & (best == best))
-        best, place = tl.where(better, seen, best), tl.where(better, tap, place).to(tl.int8)
-    tl.store(out + n, best, mask=n < N)
-    tl.store(where + n, place, mask=n < N)
+def _seen(g, b, B, dy, dx, HO: tl.constexpr, WO: tl.constexpr, S: tl.constexpr):
+    """The gradient of the output whose window begins dy, dx above and left of an input, zero if there is none."""
+    yo, xo = dy // S, dx // S
+    inside = (b < B) & (dy >= 0) & (dx >= 0) & (yo * S == dy) & (xo * S == dx) & (yo < HO) & (xo < WO)
+    return tl.load(g + (b * HO + yo) * WO + xo, mask=inside, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def _to_largest(g, where, out, N, H, W, HO, WO, K: tl.constexpr, BN: tl.constexpr):
-    n = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
-    y, x = n // W % H, n % W
-    inside = (n < N) & (y // K < HO) & (x // K < WO)
-    at = n // (H * W) * HO * WO + y // K * WO + x // K
-    mine = tl.load(where + at, mask=inside, other=-1) == y % K * K + x % K
-    tl.store(out + n, tl.where(mine, tl.load(g + at, mask=inside, other=0.0), 0.0), mask=n < N)
+def _back3(
+    x, g, w, out, into_filters, B,
+    H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
+    S: tl.constexpr, P: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Both gradients of a 3x3 filter at once: what an input collects is also what its products with the taps need."""
+    row = tl.program_id(0).to(tl.int64)
+    x, g, out, w = x + row * B * H * W, g + row * B * HO * WO, out + row * B * H * W, w + row * 9
+    w0, w1, w2 = tl.load(w).to(tl.float32), tl.load(w + 1).to(tl.float32), tl.load(w + 2).to(tl.float32)
+    w3, w4, w5 = tl.load(w + 3).to(tl.float32), tl.load(w + 4).to(tl.float32), tl.load(w + 5).to(tl.float32)
+    w6, w7, w8 = tl.load(w + 6).to(tl.float32), tl.load(w + 7).to(tl.float32), tl.load(w + 8).to(tl.float32)
+    t0, t1, t2 = tl.zeros([BN], tl.float32), tl.zeros([BN], tl.float32), tl.zeros([BN], tl.float32)
+    t3, t4, t5 = tl.zeros([BN], tl.float32), tl.zeros([BN], tl.float32), tl.zeros([BN], tl.float32)
+    t6, t7, t8 = tl.zeros([BN], tl.float32), tl.zeros([BN], tl.float32), tl.zeros([BN], tl.float32)
+    for first in range(0, B * H * W, BN):
+        n = first + tl.arange(0, BN)
+        b, y, z = n // (H * W), n // W % H + P, n % W + P
+        mine = tl.load(x + n, mask=b < B, other=0.0).to(tl.float32)
+        s0, s1, s2 = (
+            _seen(g, b, B, y, z, HO, WO, S), _seen(g, b, B, y, z - 1, HO, WO, S), _seen(g, b, B, y, z - 2, HO, WO, S)
+        )  # fmt: skip
+        s3, s4, s5 = (
+            _seen(g, b, B, y - 1, z, HO, WO, S),
+            _seen(g, b, B, y - 1, z - 1, HO, WO, S),
+            _seen(g, b, B, y - 1, z - 2, HO, WO, S),
+        )
+        s6, s7, s8 = (
+            _seen(g, b, B, y - 2, z, HO, WO, S),
+            _seen(g, b, B, y - 2, z - 1, HO, WO, S),
+            _seen(g, b, B, y - 2, z - 2, HO, WO, S),
+        )
+        total = s0 * w0 + s1 * w1 + s2 * w2 + s3 * w3 + s4 * w4 + s5 * w5 + s6 * w6 + s7 * w7 + s8 * w8
+        tl.store(out + n, total.to(out.dtype.element_ty), mask=b < B)
+        t0, t1, t2 = t0 + s0 * mine, t1 + s1 * mine, t2 + s2 * mine
+        t3, t4, t5 = t3 + s3 * mine, t4 + s4 * mine, t5 + s5 * mine
+        t6, t7, t8 = t6 + s6 * mine, t7 + s7 * mine, t8 + s8 * mine
+    to = into_filters + row * 9
+    kind = into_filters.dtype.element_ty
+    tl.store(to, tl.sum(t0, 0).to(kind))
+    tl.store(to + 1, tl.sum(t1, 0).to(kind))
+    tl.store(to + 2, tl.sum(t2, 0).to(kind))
+    tl.store(to + 3, tl.sum(t3, 0).to(kind))
+    tl.store(to + 4, tl.sum(t4, 0).to(kind))
+    tl.store(to + 5, tl.sum(t5, 0).to(kind))
+    tl.store(to + 6, tl.sum(t6, 0).to(kind))
+    tl.store(to + 7, tl.sum(t7, 0).to(kind))
+    tl.store(to + 8, tl.sum(t8, 0).to(kind))
 
 
 class Depthwise(torch.autograd.Function):
@@ -111,37 +152,17 @@ class Depthwise(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
-        g, r, b = g.contiguous(), len(x), x.shape[1]
-        shape = (b, *x.shape[2:], *g.shape[2:], *w.shape[1:], ctx.stride, ctx.padding)
-        into_rows, into_filters = None, torch.empty_like(w)
-        if ctx.needs_input_grad[0]:
-            into_rows = torch.empty_like(x)
-            _spread[(r, triton.cdiv(x[0].numel(), BLOCK))](g, w, into_rows, *shape, BLOCK)
-        taps = triton.next_power_of_2(w.shape[1] * w.shape[2])
-        _taps[(r,)](x, g, into_filters, *shape, taps, CHUNK)
+        g, (r, b, *sides), kernel = g.contiguous(), x.shape, tuple(w.shape[1:])
+        into_rows, into_filters = torch.empty_like(x), torch.empty_like(w)
+        shape = (b, *sides, *g.shape[2:])
+        if kernel == (3, 3):
+            _back3[(r,)](x, g, w, into_rows, into_filters, *shape, ctx.stride, ctx.padding, min(BLOCK, _size(x[0])))
+        else:
+            given = (*shape, *kernel, ctx.stride, ctx.padding)
+            _spread[(r, triton.cdiv(x[0].numel(), BLOCK))](g, w, into_rows, *given, BLOCK)
+            _taps[(r,)](x, g, into_filters, *given, triton.next_power_of_2(kernel[0] * kernel[1]), CHUNK)
         return into_rows, into_filters, None, None
 
 
-class MaxPool(torch.autograd.Function):
-    """The largest of every k x k window; windows do not overlap, so each gradient has one place to go."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, k: int) -> Tensor:
-        x = x.contiguous()
-        ctx.shape, ctx.k, (h, w) = x.shape, k, x.shape[-2:]
-        out = x.new_empty(*x.shape[:-2], h // k, w // k)
-        where = torch.empty_like(out, dtype=torch.int8)
-        n = out.numel()
-        _largest[(triton.cdiv(n, BLOCK),)](x, out, where, n, h, w, h // k, w // k, k, BLOCK)
-        ctx.save_for_backward(where)
-        return out
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        (where,) = ctx.saved_tensors
-        out, (h, w) = g.new_empty(ctx.shape), ctx.shape[-2:]
-        n = out.numel()
-        grid = (triton.cdiv(n, BLOCK),)
-        _to_largest[grid](g.contiguous(), where, out, n, h, w, h // ctx.k, w // ctx.k, ctx.k, BLOCK)
-        return out, None
+def _size(t: Tensor) -> int:
+    return triton.next_power_of_2(t.numel())

@@ -1,0 +1,35 @@
+"""The next round's plan, made while a GPU trains this one: on 50 small clients half of a round's time otherwise."""
+
+from __future__ import annotations
+
+from unskew.core.client import Received
+from unskew.core.part import Part
+from unskew.engine.base import Setting
+from unskew.engine.feed import ClientPlan
+
+
+class Ahead:
+    """Plans of the clients that will take part; a plan is a pure function of the round, so nothing else changes."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting, self._round, self._plans = setting, 0, dict[int, ClientPlan]()
+        # A plan of streams needs what the server will send.
+        streams = any(type(part).streams is not Part.streams for part in setting.method.parts)
+        self._useful = setting.device.type == "cuda" and not streams
+
+    def prepare(self, round: int) -> None:
+        """Make the plans of a round, once."""
+        setting = self._setting
+        if not self._useful or self._round == round or round > setting.task.rounds:
+            return
+        method, work = setting.planned(round)
+        nothing = Received({}, {})
+        self._round, self._plans = round, {
+            k: ClientPlan(setting, setting.source, method, work, round, nothing, k, {})
+            for k in setting.plan.participants(round)
+            if len(setting.source.index[k])
+        }  # fmt: skip
+
+    def take(self, round: int) -> dict[int, ClientPlan]:
+        """What is ready for a round."""
+        return self._plans if self._round == round else {}

@@ -1,0 +1,113 @@
+"""Bias, cut at zero and pooling of planes x [p, h, w] in one pass: what comes after a convolution.
+
+One by one they read and write the convolution's output four times forward and five times backward, here once each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+TILE = 2048  # numbers of a program
+NONE = -1  # no place of the window gets the gradient
+
+
+@triton.jit
+def _largest(
+    x, bias, out, where, PLANES, BIG, SMALL, CHANNELS,
+    H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, BIAS: tl.constexpr, CUT: tl.constexpr,
+    BP: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """The largest of each K x K window and which one it was: the first of equals, NaN before all, -1 where cut."""
+    first = tl.program_id(0).to(tl.int64) * BP
+    p, n = tl.arange(0, BP), tl.arange(0, BN)
+    HO: tl.constexpr = H // K
+    WO: tl.constexpr = W // K
+    inside = (first + p < PLANES)[:, None] & (n < HO * WO)[None, :]
+    at = x + first * H * W + p[:, None] * (H * W) + (n // WO * K * W + n % WO * K)[None, :]
+    if BIAS:
+        plane = (first + p).to(tl.int32)
+        add = tl.load(bias + plane // BIG * CHANNELS + plane // SMALL % CHANNELS, mask=first + p < PLANES, other=0.0)
+        add = add.to(tl.float32)[:, None]
+    else:
+        add = 0.0
+    # Rounded as the separate sum would be, so that equals stay equals.
+    best = (tl.load(at, mask=inside, other=0.0).to(tl.float32) + add).to(out.dtype.element_ty)
+    place = tl.zeros([BP, BN], tl.int8)
+    for tap in tl.static_range(1, K * K):
+        seen = (tl.load(at + tap // K * W + tap % K, mask=inside, other=0.0).to(tl.float32) + add).to(best.dtype)
+        better = (seen > best) | ((seen != seen) & (best == best))
+        best, place = tl.where(better, seen, best), tl.where(better, tap, place).to(tl.int8)
+    if CUT:
+        place = tl.where(best > 0, place, tl.where(best != best, place, -1)).to(tl.int8)
+        best = tl.where(best < 0, 0.0, best).to(best.dtype)
+    to = first * HO * WO + p[:, None] * (HO * WO) + n[None, :]
+    tl.store(out + to, best, mask=inside)
+    tl.store(where + to, place, mask=inside)
+
+
+@triton.jit
+def _to_largest(
+    g, where, out, sums, PLANES,
+    H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Each gradient to the place that was largest, and each plane's sum for the bias."""
+    first = tl.program_id(0).to(tl.int64) * BP
+    p, n = tl.arange(0, BP), tl.arange(0, BN)
+    HO: tl.constexpr = H // K
+    WO: tl.constexpr = W // K
+    y, x = n // W, n % W
+    inside = (first + p < PLANES)[:, None] & (n < H * W)[None, :]
+    seen = inside & ((y // K < HO) & (x // K < WO))[None, :]
+    at = first * HO * WO + p[:, None] * (HO * WO) + (y // K * WO + x // K)[None, :]
+    mine = tl.load(where + at, mask=seen, other=-1) == (y % K * K + x % K)[None, :]
+    back = tl.where(mine, tl.load(g + at, mask=seen, other=0.0), 0.0)
+    tl.store(out + first * H * W + p[:, None] * (H * W) + n[None, :], back, mask=inside)
+    tl.store(sums + first + p, tl.sum(back.to(tl.float32), 1), mask=first + p < PLANES)
+
+
+class Pool(torch.autograd.Function):
+    """x [m, c, b, h, w] or [m, b, c, h, w] (`channel` is the axis of c), bias [m, c] or None.
+
+    Windows k x k do not overlap, so each gradient has one place to go; k = 1 is a bias and a cut alone.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int) -> Tensor:
+        x, (h, w) = x.contiguous(), x.shape[-2:]
+        out = x.new_empty(*x.shape[:-2], h // k, w // k)
+        where = torch.empty_like(out, dtype=torch.int8)
+        planes, channels = x.shape[:3].numel(), x.shape[channel]
+        small = x.shape[2] if channel == 1 else 1
+        grid, tile = _tiles(planes, (h // k) * (w // k))
+        given = x if bias is None else bias.contiguous()
+        _largest[grid](
+            x, given, out, where, planes, x.shape[1] * x.shape[2], small, channels,
+            h, w, k, bias is not None, cut, *tile,
+        )  # fmt: skip
+        ctx.save_for_backward(where)
+        ctx.shape, ctx.k, ctx.channel = x.shape, k, channel
+        ctx.bias = None if bias is None else bias.dtype
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        (where,) = ctx.saved_tensors
+        out, (h, w) = g.new_empty(ctx.shape), ctx.shape[-2:]
+        sums = torch.empty(ctx.shape[:3], device=g.device)
+        grid, tile = _tiles(sums.numel(), h * w)
+        _to_largest[grid](g.contiguous(), where, out, sums, sums.numel(), h, w, ctx.k, *tile)
+        into_bias = None if ctx.bias is None else sums.sum(3 - ctx.channel).to(ctx.bias)
+        return out, into_bias, None, None, None
+
+
+def _tiles(planes: int, size: int) -> tuple[tuple[int], tuple[int, int]]:
+    """Whole planes for each program: sums of a plane stay within one, and in its order."""
+    wide = triton.next_power_of_2(size)
+    tall = max(TILE // wide, 1)
+    return (triton.cdiv(planes, tall),), (tall, wide)

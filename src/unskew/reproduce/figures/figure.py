@@ -1,0 +1,81 @@
+"""What a figure of a paper is, and which of its series there are no runs for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.figure import Figure as Drawing
+
+from unskew import recipe as recipes
+from unskew.compare.grid import Compare
+from unskew.errors import UserError
+from unskew.reproduce.played import Played
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Its table from finished runs, and its drawing from the table alone, so that a recorded one is drawn again."""
+
+    name: str  # as `unskew reproduce` calls it
+    title: str
+    data: Callable[[list[Played]], pd.DataFrame]
+    draw: Callable[[pd.DataFrame], Drawing]
+
+
+def recipe_of(name: str) -> str:
+    """The recipe that plays a figure.
+
+    >>> recipe_of("fedlmd/figure2")
+    'fedlmd-figure2'
+    """
+    return name.replace("/", "-")
+
+
+def wanted(name: str) -> tuple[list[str], list[str]]:
+    """Labels of the methods and of the settings that a figure's recipe has."""
+    compare = Compare.model_validate(recipes.read(recipe_of(name))[2])
+    return list(compare.methods), list(compare.settings)
+
+
+def check_some(frame: pd.DataFrame, name: str) -> None:
+    """Refuse a table without rows."""
+    if frame.empty:
+        raise UserError(f"{name}: expected at least one finished run to draw, found none; unskew reproduce {name}")
+
+
+def all_of(wanted: Iterable[str], found: Iterable[str]) -> list[str]:
+    """What the recipe has in its order, then what else there is: nothing that was played is left out."""
+    return list(dict.fromkeys((*wanted, *found)))
+
+
+def missing(methods: Sequence[str], settings: Sequence[str], found: Collection[tuple[str, str]]) -> str:
+    """What of methods x settings was not found, as short as it can be said; nothing if all was.
+
+    >>> missing(["a", "b", "c"], ["s=2", "s=3", "s=5"], [("a", "s=2"), ("a", "s=3"), ("b", "s=2")])
+    's=5; c; b at s=3'
+    """
+    columns = [s for s in settings if any((m, s) in found for m in methods)]
+    lines = [m for m in methods if any((m, s) in found for s in columns)]
+    words = [", ".join(s for s in settings if s not in columns), ", ".join(m for m in methods if m not in lines)]
+    for method in lines:
+        lacks = [s for s in columns if (method, s) not in found]
+        words.append(f"{method} at {', '.join(lacks)}" if lacks else "")
+    return "; ".join(word for word in words if word)
+
+
+def caption(frame: pd.DataFrame, what: str, absent: str) -> str:
+    """Below a figure: data and seeds, what is drawn, what is not there. frame: dataset, seed, series."""
+    text = f"{', '.join(frame['dataset'].unique())}, {_seeds(frame)}. {what}"
+    return f"{text} Missing, not played: {absent}." if absent else text
+
+
+def _seeds(frame: pd.DataFrame) -> str:
+    """The number of seeds, or the least and the most where series differ."""
+    series = [column for column in ("series", "method", "setting", "option", "value") if column in frame]
+    counts = frame.groupby(series)["seed"].nunique()
+    low, high = int(counts.min()), int(counts.max())
+    if frame["seed"].nunique() == 1:
+        return f"seed {frame['seed'].iloc[0]}"
+    return f"{high} seeds" if low == high else f"{low} to {high} seeds"

@@ -68,6 +68,16 @@ def test_started_again_it_plays_only_what_is_missing(player: Player, unskew: Com
     ]
 
 
+def test_answers_of_before_are_not_left_where_nothing_was_played(
+    player: Player, unskew: Command, tmp_path: Path
+) -> None:
+    assert unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--out", tmp_path / "out").code == 0
+    player.broken = {"fedavg", "fedlmd"}
+    said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--out", tmp_path / "out")
+    assert (said.code, "every run failed" in said.err) == (2, True)
+    assert not (tmp_path / "out" / "table.csv").exists()
+
+
 def test_tables_share_the_runs_they_have_in_common(player: Player, unskew: Command) -> None:
     unskew("reproduce", "fedlmd/table1", *SMALL, *ONE)
     said = unskew("reproduce", "fedlmd/table3-lda", *SMALL, *ONE)
@@ -110,6 +120,13 @@ def test_cells_that_were_left_out_are_named(player: Player, unskew: Command) -> 
     assert "Not as in the paper: data=digits, model=mlp" in " ".join(said.out.split())
 
 
+def test_a_method_of_another_table_has_the_number_printed_there(player: Player, unskew: Command) -> None:
+    said = unskew(
+        "reproduce", "fedlmd/table3-lda", *SMALL, *ONE[:2], "--methods", "fedlmd-tf", "--seeds", "0", "--json"
+    )
+    assert json.loads(said.out)["cells"][0]["paper"] == 45.08
+
+
 def test_columns_without_data_are_missing_and_stop_no_other(player: Player, unskew: Command, tmp_path: Path) -> None:
     said = unskew("reproduce", "fedlmd/table3-lda", "--only", "cifar10-0.05,cinic10-0.1")
     assert said.code == 2
@@ -124,6 +141,7 @@ def test_columns_without_data_are_missing_and_stop_no_other(player: Player, unsk
     [
         (["--only", "cifar10-5"], "--only: expected columns among cifar10-0.05, cifar10-0.1, "),
         (["--only", "fedavg"], "found 'fedavg'"),
+        (["--methods", " , "], "--methods: expected names with commas between them"),
         (["--methods", "fedavgg"], "did you mean fedavg?"),
         (["--preset", "release"], "expected one of paper, released, found 'release'; did you mean released?"),
         (["--draws", "x"], "--draws: expected numbers"),

@@ -53,13 +53,13 @@ def reproduce(
     from unskew.reproduce import plan as plans
 
     asked = plans.Asked(
-        overrides=tuple(overrides or ()), only=_words(only), methods=_words(methods), seeds=seeds,
-        draws=_draws(draws), rounds=rounds, preset=preset, device=device,
+        overrides=tuple(overrides or ()), only=_words(only, "--only"), methods=_words(methods, "--methods"),
+        seeds=seeds, draws=_draws(draws), rounds=rounds, preset=preset, device=device,
     )  # fmt: skip
     plan = plans.make(catalogue.find(target), asked, data_dir)
     place = out or RUNS / plan.target.slug
     runs = runs or out or RUNS
-    done = _play(plan, runs, jobs, data_dir)
+    done = _play(plan, runs, place, jobs, data_dir)
     (_tell_figure if plan.target.is_figure else _tell_table)(plan, done, runs, place, as_json)
     if record is not None:
         _record(plan, done, place, Path(record))
@@ -67,7 +67,7 @@ def reproduce(
         raise typer.Exit(FAILED)
 
 
-def _play(plan: Plan, runs: Path, jobs: int | None, data_dir: Path | None) -> Done:
+def _play(plan: Plan, runs: Path, out: Path, jobs: int | None, data_dir: Path | None) -> Done:
     from unskew.compare.watch import Screen
     from unskew.reproduce import play as games
     from unskew.reproduce.figures import FIGURES
@@ -75,7 +75,7 @@ def _play(plan: Plan, runs: Path, jobs: int | None, data_dir: Path | None) -> Do
     if plan.target.is_figure and plan.target.name not in FIGURES:
         raise UserError(f"{plan.target.name}: nothing draws this figure yet; `unskew reproduce` lists what can be run")
     try:
-        return games.play(plan, runs, Screen(), jobs=jobs, data_dir=data_dir)
+        return games.play(plan, runs, out, Screen(), jobs=jobs, data_dir=data_dir)
     except KeyboardInterrupt as stop:
         raise Stopped("stopped; the same command goes on after the last complete round of every run") from stop
 
@@ -159,8 +159,12 @@ def _console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=WIDTH)
 
 
-def _words(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
+def _words(text: str | None, option: str) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    if words := tuple(word.strip() for word in text.split(",") if word.strip()):
+        return words
+    raise UserError(f"{option}: expected names with commas between them, found {text!r}")
 
 
 def _draws(text: str | None) -> tuple[int, ...] | None:

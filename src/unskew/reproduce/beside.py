@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from unskew.compare.table import Row, Table
 from unskew.report.speedup import SpeedUp, speed_up
+from unskew.reproduce.catalogue import Target, targets
 from unskew.reproduce.plan import Plan
 from unskew.reproduce.printed import Printed, read
 from unskew.results.reference import is_reference
@@ -95,16 +96,23 @@ def ranks(cells: Sequence[Cell]) -> tuple[float, int]:
 def beside(plan: Plan, table: Table) -> Beside:
     """The finished table of a plan's grid, a column's draws of the split together."""
     printed = read(plan.target.numbers) if plan.target.numbers else {}
+    known = elsewhere(plan.target) | printed
     found = {}
     for label in dict.fromkeys(column.label for column in plan.columns.values()):
         settings = [setting for setting, column in plan.columns.items() if column.label == label]
         for method in plan.grid.compare.methods:
             rows = [row for row in table.rows if row.label == method and row.setting in settings]
-            found[label, method] = _cell(label, method, rows, table, printed.get((method, label)), len(settings))
+            found[label, method] = _cell(label, method, rows, table, known.get((method, label)), len(settings))
     gone = _not_played(printed, {column for column, _ in found}, plan.absent, set(plan.grid.compare.methods))
     changed = tuple(f"{key}={value}" for key, value in plan.typed if key != "device")
     preset = plan.grid.cells[0].experiment.preset
     return Beside(plan.target.name, plan.target.own, preset, changed, tuple(found.values()), (*plan.missing, *gone))
+
+
+def elsewhere(target: Target) -> dict[tuple[str, str], Printed]:
+    """What the paper's other tables print, for methods that a person lays beside this one: a label means one setting."""
+    others = [other.numbers for other in targets().values() if other.paper == target.paper and other.kind == "table"]
+    return {key: cell for file in others if file for key, cell in read(file).items()}
 
 
 def _not_played(

@@ -58,37 +58,55 @@ class Plan:
         return self.columns[cell.setting].label
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What can be played of what was asked for: methods, and the changes that make each column; and why not more."""
+
+    methods: list[dict[str, Any]]
+    changes: dict[str, dict[str, Any]]
+    missing: list[str]
+    absent: tuple[str, ...]
+
+
 def make(target: Target, asked: Asked, data_dir: Path | None = None) -> Plan:
     """The plan, or a UserError where nothing of what was asked for can be played."""
     if asked.draws and target.is_figure:
         raise UserError(
             f"--draws: {target.name} is a figure, whose lines go over seeds; type partition.seed=N for another"
         )
-    recipe = str(target.recipe)
-    name, raw, section = recipes.read(recipe)
-    compare = grids.read(section or {}, recipe)
-    typed, told = _typed(asked), compare.settings or {"": {}}
-    changes = {
-        label: _changes(told[label], _preset(recipe, asked.preset), typed) for label in _chosen(asked.only, told)
-    }
+    chosen = choose(target, asked, data_dir)
+    if not chosen.changes or not chosen.methods:
+        raise UserError(f"{target.name}: nothing of it can be played here\n" + "\n".join(chosen.missing))
+    name, raw, compare = _read(target)
+    columns, settings, plain = {}, {}, dotted(recipes.validate(raw, name).resolved())
+    for draw in asked.draws or (None,):  # everything on the first draw of the split before the second
+        for label, changes in chosen.changes.items():
+            setting = label if draw is None else f"{label} draw {draw}".strip()
+            own = {key: value for key, value in compare.settings.get(label, {}).items() if plain.get(key) != value}
+            columns[setting] = Column(label, own)
+            settings[setting] = changes if draw is None else changes | {DRAW: draw}
+    section: dict[str, Any] = {"methods": chosen.methods, "settings": settings, "metric": compare.metric}
+    section |= {"note": compare.note, "seeds": compare.seeds if asked.seeds is None else asked.seeds}
+    grid = grids.build(name, raw, grids.read(section, name), name)
+    return Plan(target, grid, columns, tuple(chosen.missing), chosen.absent, _typed(asked))
+
+
+def choose(target: Target, asked: Asked, data_dir: Path | None = None) -> Choice:
+    """Without a look at single runs, which takes longer."""
+    name, raw, compare = _read(target)
+    typed, preset, columns = _typed(asked), _preset(name, asked.preset), compare.settings or {"": {}}
+    changes = {label: _changes(columns[label], preset, typed) for label in _chosen(asked.only, columns)}
     absent = {label: why for label, each in changes.items() if (why := how_to_get(_dataset(raw, each), data_dir))}
     methods, missing = _methods(asked.methods, compare)
     missing += [f"column {label}: {why}" for label, why in absent.items()]
-    changes = {label: each for label, each in changes.items() if label not in absent}
-    if not changes or not methods:
-        raise UserError(f"{target.name}: nothing of it can be played here\n" + "\n".join(missing))
-    columns, settings, plain = {}, {}, dotted(recipes.validate(raw, recipe).resolved())
-    for draw in asked.draws or (None,):  # everything on the first draw of the split before the second
-        for label, each in changes.items():
-            name_of = label if draw is None else f"{label} draw {draw}".strip()
-            columns[name_of] = Column(
-                label, {key: value for key, value in told[label].items() if plain.get(key) != value}
-            )
-            settings[name_of] = each if draw is None else each | {DRAW: draw}
-    section = {"methods": methods, "settings": settings, "metric": compare.metric, "note": compare.note}
-    section["seeds"] = asked.seeds if asked.seeds is not None else compare.seeds
-    grid = grids.build(name, raw, grids.read(section, recipe), recipe)
-    return Plan(target, grid, columns, tuple(missing), tuple(absent), typed)
+    here = {label: each for label, each in changes.items() if label not in absent}
+    return Choice(methods, here, missing, tuple(absent))
+
+
+def _read(target: Target) -> tuple[str, dict[str, Any], Compare]:
+    """A recipe's name, the settings of a run, and its section `compare`."""
+    name, raw, section = recipes.read(str(target.recipe))
+    return name, raw, grids.read(section or {}, name)
 
 
 def _typed(asked: Asked) -> tuple[tuple[str, Any], ...]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from unskew.reproduce.beside import Beside
 
 PAGE = "report.html"
+TABLES = ("table.csv", "table.md")
+KINDS = ("csv", "svg", "png")  # of a figure
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,26 @@ class Done:
     failed: dict[str, str]
 
 
-def play(plan: Plan, runs: Path, watch: queue.Watch, *, jobs: int | None = None, data_dir: Path | None = None) -> Done:
-    """Play what is missing under `runs`, which tables and figures may share: equal experiments have one folder."""
+def play(
+    plan: Plan, runs: Path, out: Path, watch: queue.Watch, *, jobs: int | None = None, data_dir: Path | None = None
+) -> Done:
+    """Play what is missing under `runs`, which tables and figures may share: equal experiments have one folder.
+
+    Earlier answers in `out` are removed first: they must not be taken for those of these cells.
+    """
     with alone(runs) as held:
+        for name in answers(plan):
+            (out / name).unlink(missing_ok=True)
         failed = queue.play(plan.grid.cells, runs, watch, held, name=plan.grid.name, jobs=jobs, data_dir=data_dir)
     if len(failed) == len({cell.name for cell in plan.grid.cells}):
         raise UserError("every run failed:\n" + "\n".join(dict.fromkeys(failed.values())))
     whole = [cell for cell in plan.grid.cells if cell.name not in failed]
     return Done(tuple((cell, load(queue.folder_of(runs, cell))) for cell in whole), failed)
+
+
+def answers(plan: Plan) -> list[str]:
+    """The files that a target leaves."""
+    return [f"{plan.target.key}.{kind}" for kind in KINDS] if plan.target.is_figure else [*TABLES, PAGE]
 
 
 def table(plan: Plan, done: Done, runs: Path, out: Path) -> Beside:
@@ -67,14 +81,10 @@ def figure(plan: Plan, done: Done, out: Path) -> list[Path]:
     runs = [Played(cell.method, plan.column_of(cell), cell.seed, run) for cell, run in done.played]
     data = FIGURES[plan.target.name].data(runs)
     picture = FIGURES[plan.target.name].draw(data)
-    files = {
-        "csv": data.to_csv(index=False, lineterminator="\n").encode(),
-        "svg": _drawn(picture, "svg"),
-        "png": _drawn(picture, "png"),
-    }
-    for kind, contents in files.items():
-        write_whole(out / f"{plan.target.key}.{kind}", contents)
-    return [out / f"{plan.target.key}.{kind}" for kind in files]
+    text = data.to_csv(index=False, lineterminator="\n").encode()
+    for name, contents in zip(answers(plan), (text, _drawn(picture, "svg"), _drawn(picture, "png"))):
+        write_whole(out / name, contents)
+    return [out / name for name in answers(plan)]
 
 
 def _drawn(picture: Picture, kind: str) -> bytes:

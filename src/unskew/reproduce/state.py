@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from unskew.errors import UserError
 from unskew.reproduce.catalogue import NOTHING_TO_RUN, Target
 from unskew.reproduce.figures import FIGURES
 from unskew.reproduce.here import unknown_in
 from unskew.reproduce.names import ours, rows
-from unskew.reproduce.plan import Asked, make
+from unskew.reproduce.plan import Asked, choose
 
 RUNNABLE, IN_PART, NOT_YET = "runnable", "in part", "not yet"
 
@@ -31,11 +30,10 @@ def state(target: Target, data_dir: Path | None = None) -> State:
         return State(NOT_YET, ("no recipe", *_methods(target)))
     if target.is_figure and target.name not in FIGURES:
         return State(NOT_YET, ("nothing draws it",))
-    try:
-        missing = make(target, Asked(), data_dir).missing
-    except UserError as error:
-        return State(NOT_YET, tuple(str(error).splitlines()[1:]))
-    return State(IN_PART, missing) if missing else State(RUNNABLE)
+    found = choose(target, Asked(), data_dir)
+    if not found.changes or not found.methods:
+        return State(NOT_YET, tuple(found.missing))
+    return State(IN_PART, tuple(found.missing)) if found.missing else State(RUNNABLE)
 
 
 def _methods(target: Target) -> list[str]:

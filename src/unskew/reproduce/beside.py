@@ -110,7 +110,7 @@ def beside(plan: Plan, table: Table) -> Beside:
 
 
 def elsewhere(target: Target) -> dict[tuple[str, str], Printed]:
-    """What the paper's other tables print, for methods that a person lays beside this one: a label means one setting."""
+    """What the paper's other tables print, for methods that a person adds to this one: a label means one setting."""
     others = [other.numbers for other in targets().values() if other.paper == target.paper and other.kind == "table"]
     return {key: cell for file in others if file for key, cell in read(file).items()}
 

@@ -50,7 +50,7 @@ class TopK(Part):
     fraction: float = Field(0.1, gt=0, le=1, description="of the entries of each tensor, those sent; own choice")
 
     neutral = {"fraction": 1.0}
-    travels_as = "top-k: values and indices of a fraction of the entries"
+    travels_as = "top-k: of a fraction of the entries the value and an index of 1, 2, 4 or 8 bytes"
 
     def client_init(self, model: Model, client: Newcomer) -> State:
         tensors = {name: model.initial[name] for name in model.shared}

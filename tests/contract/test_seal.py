@@ -12,7 +12,6 @@ from small import dataset, experiment, federation, network
 import unskew as us
 from unskew.core import registry
 from unskew.core.federation import Federation
-from unskew.core.letter import Letter
 from unskew.core.state import Message, State, flatten, size_in_bytes
 from unskew.prepare import prepare
 
@@ -26,7 +25,7 @@ def halved() -> Iterator[str]:
 
     @us.part("test-half")
     class Half(us.Part):
-        def seal(self, letter: Letter) -> tuple[Message, State]:
+        def seal(self, letter: us.Letter) -> tuple[Message, State]:
             start, update = letter.start, letter.update
             sent = {n: start[n] + d / 2 for n, d in update.items()}
             return {"average": {"weights": letter.message["average"]["weights"] | sent}}, {}  # type: ignore[operator]
@@ -109,7 +108,7 @@ def test_a_recorded_message_is_what_was_sent(code: str, tmp_path: Path, engine: 
     fed = federation(f"fedavg-{code}", engine)
     wire = {name.removeprefix("average/weights/"): t for name, t in tensors.items()}
     snap = fed.start()
-    letter = Letter({"average": {"weights": wire}}, fed.method.update, snap.model, fed.model.shared)
+    letter = us.Letter({"average": {"weights": wire}}, fed.method.update, snap.model, fed.model.shared)
     opened = fed.method.seals[0].open(letter)["average"]["weights"]
     assert opened.keys() == snap.model.keys()  # type: ignore[union-attr]
 
@@ -121,7 +120,7 @@ def test_sealing_draws_shift_no_other_draw(engine: str) -> None:
     (_, ours), (_, theirs) = fed.play(fed.start()), plain.play(plain.start())
     start = fed.start().model
     for client, message in theirs.messages.items():
-        letter = Letter(ours.messages[client], fed.method.update, start, fed.model.shared)
+        letter = us.Letter(ours.messages[client], fed.method.update, start, fed.model.shared)
         opened = fed.method.seals[0].open(letter)["average"]["weights"]
         for name, w in message["average"]["weights"].items():  # type: ignore[union-attr]
             step = (w - start[name]).abs().max() / 127

@@ -1,8 +1,9 @@
 """A federation plays rounds, each in the same order.
 
-1 plan · 2 exchanges before the round · 3 `now`, `down` · 4 training, exchanges after it, `up` · 5 `stand_ins` ·
-6 `merge` (the owner of the model last) · 7 `step` · 8 exchanges after the merge, with the new model. Evaluation and
-checkpoint follow in the runner. An empty cohort skips 4; with no message and no stand-in the model stays as it is.
+1 plan · 2 exchanges before the round · 3 `now`, `down` · 4 training, exchanges after it, `up`, `seal`, `open` ·
+5 `stand_ins` · 6 `merge` (the owner of the model last) · 7 `step` · 8 exchanges after the merge, with the new model.
+Evaluation and checkpoint follow in the runner. An empty cohort skips 4; with no message and no stand-in the model stays
+as it is.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import torch
 from unskew.core.client import Received
 from unskew.core.finite import finite_terms
 from unskew.core.ledger import Ledger
+from unskew.core.letter import Letter
 from unskew.core.messages import Inbox, check_declared, in_order, is_finite
 from unskew.core.method import Method, Task
 from unskew.core.part import Artefact, Exchange, Part
 from unskew.core.plan import Plan
 from unskew.core.server import Report, Server, Snapshot
-from unskew.core.state import State
+from unskew.core.state import Message, State
 from unskew.core.store import ClientStore
 from unskew.errors import UserError
 from unskew.models.model import Model
@@ -156,7 +158,10 @@ class Federation:
     ) -> bool:
         """One client's message: declared, entered in the ledger, refused or added up, its state kept."""
         client, message = outcome.client, in_order(outcome.message, declared)
-        taken = acceptable and inbox.add(client, self.rows[client], message, outcome.finite)
+        opened = self._open(snap, client, message) if phase == "train" else message
+        # What was coded can be finite and give a number that is not: then what the engine has seen does not count.
+        finite = outcome.finite if opened is message else None
+        taken = acceptable and inbox.add(client, self.rows[client], opened, finite)
         for part, sent in message.items():
             for name, value in sent.items():
                 snap.ledger.up(snap.round, phase, client, part, name, declared[part][name], value)
@@ -168,6 +173,15 @@ class Federation:
         elif client not in report.dropped:
             report.dropped.append(client)
         return taken
+
+    def _open(self, snap: Snapshot, client: int, message: Message) -> Message:
+        """The message as it was before the parts sealed it; one that cannot be opened stops the run by name."""
+        try:
+            for part in reversed(self.method.seals):
+                message = part.open(Letter(message, self.method.update, snap.model, self.model.shared))
+        except UserError as error:
+            raise UserError(f"client {client}: {error}") from error
+        return message
 
     def _stand_in(self, snap: Snapshot, absent: list[int], inbox: Inbox, report: Report) -> None:
         """What trains for absent clients, by the server's own engine and outside the ledger: nothing travels.

@@ -90,7 +90,7 @@ class Plan:
         return torch.from_numpy(self.generator(round, client, "dropout").integers(2**31, size=steps))
 
     def part_draws(
-        self, part: Part, when: Literal["init", "steps", "share"], round: int, client: int, sizes: Sizes
+        self, part: Part, when: Literal["init", "steps", "share", "seal"], round: int, client: int, sizes: Sizes
     ) -> dict[str, Tensor]:
         """A part's own random tensors; those of "init" do not depend on the round."""
         if type(part).draws is Part.draws:  # most parts draw nothing, and a generator costs as much as a small step

@@ -17,6 +17,7 @@ from unskew.core.server import StandIn
 from unskew.core.state import Message, State, Tree, flatten, unflatten
 from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, OneClient
+from unskew.engine.sealing import seal_draws, seal_one
 from unskew.engine.sharing import share_draws, share_one
 from unskew.engine.workers import Workers, can_fork
 
@@ -127,6 +128,8 @@ class LoopEngine:
             return shared, mine
 
         message, shared, kept, terms = client_round(method, setting.model, received, mine, feed, after)
+        if source is setting.source:  # a stand-in's message does not travel
+            message, kept = seal_one(setting, round, received, message, kept, seal_draws(setting, round, client))
         return Outcome(client, pack(message), kept, terms, shared)
 
     def _share_one(self, round: int, part: str, client: int, mine: Tree) -> Outcome:

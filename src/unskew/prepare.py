@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from unskew import data as datasets
 from unskew import models
 from unskew.core.federation import Federation
+from unskew.core.home import Home, InMemory, OnDisk
 from unskew.core.ledger import fingerprint
 from unskew.core.method import Task
 from unskew.core.per_client import ByRule, looked_at
@@ -37,6 +38,8 @@ from unskew.models.model import Model
 from unskew.models.norms import POLICIES
 from unskew.stop import Stop
 
+STATE_IN_MEMORY = 2**30  # bytes of the host's memory for clients' state; more of it rests on disk
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -58,8 +61,12 @@ def prepare(
     data: Dataset | None = None,
     model: nn.Sequential | None = None,
     data_dir: Path | None = None,
+    state_dir: Path | None = None,
 ) -> Prepared:
-    """Everything a run needs. Cheap checks come before data are read."""
+    """Everything a run needs. Cheap checks come before data are read.
+
+    state_dir: for clients' state that does not fit into memory; a temporary folder without it.
+    """
     method = experiment.create_method().build(experiment.local.work(1, experiment.rounds))
     device = pick_device(experiment.device)
     if model is None:
@@ -85,7 +92,7 @@ def prepare(
         device,
         dtype,
     )
-    store = ClientStore(setting.newcomer, _home(setting, clients))
+    store = ClientStore(setting.newcomer, _home(setting, state_dir))
     rows = ByRule(lambda k: len(parts.rows[k]))
     counted = looked_at(clients)
     counts = skew.counts([parts.rows[k] for k in counted], dataset.train.y.numpy(), classes)
@@ -198,11 +205,17 @@ def _engine(experiment: Experiment, setting: Setting) -> Engine:
     return LoopEngine(setting, experiment.engine.workers or cores())
 
 
-def _home(setting: Setting, clients: int) -> torch.device:
-    """Client state stays on the GPU if all clients' would take less than a quarter of it."""
-    size = size_in_bytes(setting.newcomer(0))  # type: ignore[arg-type]
-    fits = clients * size < memory_there_is(setting.device) / 4
-    return setting.device if fits else torch.device("cpu")
+def _home(setting: Setting, folder: Path | None) -> Home:
+    """Client state stays on the GPU if it takes less than a quarter of it, else on the host if little, else on disk."""
+    plan = setting.plan
+    one = size_in_bytes(setting.newcomer(0))  # type: ignore[arg-type]
+    # Exchanges may ask everybody; without one only those who took part have a state.
+    asks_all = any(part.exchange is not None and part.exchange.who == "all" for part in setting.method.parts)
+    trained = setting.task.rounds * len(plan.participants(1))
+    size = one * (plan.clients if asks_all else min(plan.clients, trained))
+    if setting.device.type == "cuda" and size < memory_there_is(setting.device) / 4:
+        return InMemory(setting.device)
+    return InMemory(torch.device("cpu")) if size <= STATE_IN_MEMORY else OnDisk(folder)
 
 
 def _header(

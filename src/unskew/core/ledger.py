@@ -76,5 +76,5 @@ def fingerprint(value: Value) -> str:
     for name, leaf in sorted(as_state(value).items()):
         digest.update(str((name, leaf.dtype, tuple(leaf.shape))).encode())
         # A view of the bytes: a copy of them would double the memory that a data set takes.
-        digest.update(leaf.detach().cpu().contiguous().numpy().reshape(-1).view(np.uint8))
+        digest.update(leaf.detach().cpu().contiguous().numpy().reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

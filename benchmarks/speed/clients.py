@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
 from dataclasses import replace
 
+from memory import Peak, memory
 from workloads import WORKLOADS, Workload
 
 COUNTS = (10_000, 100_000, 1_000_000)
@@ -30,11 +30,6 @@ def show(load: Workload) -> None:
         sys.stdout.flush()
 
 
-def mib() -> float:
-    """Most memory this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def measure(load: Workload, count: int) -> dict[str, float]:
     """Set up, plan three rounds as the stacked engine would, and play one."""
     from unskew.engine.feed import Cohort
@@ -42,7 +37,8 @@ def measure(load: Workload, count: int) -> dict[str, float]:
 
     load = replace(load, partition=load.partition | {"clients": count}, participation=(COHORT + 0.5) / count)
     data, net = load.data(), load.net()
-    before, began = mib(), time.perf_counter()
+    before, peak, began = memory(), Peak(), time.perf_counter()
+    peak.start()
     fed = prepare(load.experiment("loop", "cpu", "float32", 5), data=data, model=net).federation
     ready, setting = time.perf_counter(), fed.engine.setting
     snap = fed.start()
@@ -58,7 +54,7 @@ def measure(load: Workload, count: int) -> dict[str, float]:
         "plan_s": (planned - ready) / 3,
         "round_s": played - planned,
         "before_mib": before,
-        "peak_mib": mib(),
+        "peak_mib": peak.most,
     }
 
 

@@ -2,8 +2,9 @@
 
     python benchmarks/speed lmd-shards-10 pfl-cifar --device cuda --precision tf32 --rounds 20 --out results/speed.csv
 
-Also compares the weights after one round of `stacked` with those of `loop`, which is what only a GPU can show for the
-recorded graphs and the kernels.
+`--check` also compares the weights of `stacked` and `loop` after two rounds, which is what only a GPU can show for the
+recorded graphs and the kernels. `--systems pfl` needs pfl-research, here or in the environment of `--pfl-python`.
+`scale-clients` also shows plan time and memory as the number of clients grows.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ import pandas as pd
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+import clients
 from bare import Bare
 from floor import floor
+from peer import ask
 from workloads import WORKLOADS, Workload
 
+from unskew.core.per_client import MANY, ByRule
 from unskew.environment import __version__, commit, device_name
 from unskew.prepare import Prepared, prepare
 from unskew.process import precision as set_precision
@@ -35,8 +39,17 @@ COLUMNS = [
 ]
 
 
-def timed(play: Callable[[], None], rounds: int, device: str) -> tuple[float, float, float, float]:
-    """Median, spread (quartiles) and first round in ms, and peak memory in MiB."""
+Times = tuple[float, float, float]
+
+
+def summary(times: list[float]) -> Times:
+    """Median and spread (quartiles) without the first two, and the first, all in ms."""
+    warm = sorted(times[2:])
+    return statistics.median(warm), warm[(3 * len(warm)) // 4] - warm[len(warm) // 4], times[0]
+
+
+def timed(play: Callable[[], None], rounds: int, device: str) -> tuple[Times, float]:
+    """Times, and peak memory in MiB."""
     wait = torch.cuda.synchronize if device.startswith("cuda") else (lambda: None)
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
@@ -47,9 +60,7 @@ def timed(play: Callable[[], None], rounds: int, device: str) -> tuple[float, fl
         wait()
         times.append(1000 * (time.perf_counter() - began))
     peak = torch.cuda.max_memory_allocated() / 2**20 if device.startswith("cuda") else float("nan")
-    warm = sorted(times[2:])
-    spread = warm[(3 * len(warm)) // 4] - warm[len(warm) // 4]
-    return statistics.median(warm), spread, times[0], peak
+    return summary(times), peak
 
 
 class Unskew:
@@ -68,41 +79,79 @@ def ready(load: Workload, engine: str, device: str, precision: str) -> Prepared:
     return prepare(load.experiment(engine, device, precision, 1000), data=load.data(), model=load.net())
 
 
-def measure(load: Workload, system: str, device: str, precision: str, rounds: int) -> dict:
-    """One row of the table, without the ratios."""
-    with set_precision(precision):
-        if system == "bare-loop":
-            torch.backends.cudnn.benchmark = True
-            source = ready(load, "loop", "cpu", "float32")
-            rows = [source.federation.engine.setting.source.index[k] for k in range(source.federation.task.clients)]
-            data, plan = load.data(), source.federation.plan
-            source.federation.engine.close()
-            bare, rounds_done = Bare(load, rows, data.train.x, data.train.y, device, precision), iter(range(1, 10**6))
-            median, spread, first, peak = timed(
-                lambda: bare.round(plan.participants(next(rounds_done))), rounds, device
-            )
-            padding = 0.0
+def rounds_of_bare(load: Workload, device: str, precision: str, rounds: int) -> tuple[Times, float]:
+    """The bare loop with unskew's rows and participants."""
+    torch.backends.cudnn.benchmark = True
+    source = ready(load, "loop", "cpu", "float32")
+    index, clients = source.federation.engine.setting.source.index, source.federation.task.clients
+    rows = [index[k].to(device) for k in range(clients)] if clients <= MANY else ByRule(lambda k: index[k].to(device))
+    data, plan = load.data(), source.federation.plan
+    source.federation.engine.close()
+    bare, done = Bare(load, rows, data.train.x, data.train.y, device, precision), iter(range(1, 10**6))
+    return timed(lambda: bare.round(plan.participants(next(done))), rounds, device)
+
+
+def rounds_of_pfl(load: Workload, python: str, device: str, precision: str, rounds: int) -> dict:
+    """What pfl-research took for the same users' rows, net and participants; or why it was skipped."""
+    if load.model != "pfl":
+        return {"skipped": "peer.py knows the net of pfl-cifar only"}
+    source = ready(load, "loop", "cpu", "float32").federation
+    source.engine.close()
+    index = source.engine.setting.source.index
+    return ask(
+        python,
+        {
+            "device": device,
+            "precision": precision,
+            "local": load.local,
+            "images": load.images,
+            "rows": {str(k): index[k].tolist() for k in range(source.task.clients)},
+            "cohorts": [source.plan.participants(r) for r in range(1, rounds + 3)],
+        },
+    )
+
+
+def rounds_of_unskew(
+    load: Workload, engine: str, device: str, precision: str, rounds: int
+) -> tuple[Times, float, float]:
+    """Times, peak memory and share of padding."""
+    torch.backends.cudnn.benchmark = False
+    made = ready(load, engine, device, precision)
+    times, peak = timed(Unskew(made), rounds, device)
+    made.federation.engine.close()
+    return times, peak, made.federation.engine.padding_share
+
+
+def measure(load: Workload, system: str, args: argparse.Namespace) -> dict | None:
+    """One row of the table, without the ratios; None where a system is not here, with the reason on the screen."""
+    how = (args.device, args.precision, args.rounds)
+    versions, padding = f"unskew {__version__} torch {torch.__version__}", 0.0
+    with set_precision(args.precision):
+        if system == "pfl":
+            found = rounds_of_pfl(load, args.pfl_python, *how)
+            if "skipped" in found:
+                sys.stdout.write(f"{load.name} pfl skipped: {found['skipped']}\n")
+                return None
+            times, peak, versions = summary(found["ms"]), found["peak_mem_mib"], found["versions"]
+        elif system == "bare-loop":
+            times, peak = rounds_of_bare(load, *how)
         else:
-            torch.backends.cudnn.benchmark = False
-            made = ready(load, system.removeprefix("unskew-"), device, precision)
-            player = Unskew(made)
-            median, spread, first, peak = timed(player, rounds, device)
-            padding = made.federation.engine.padding_share
-            made.federation.engine.close()
+            times, peak, padding = rounds_of_unskew(load, system.removeprefix("unskew-"), *how)
     gc.collect()
-    if device.startswith("cuda"):
+    if args.device.startswith("cuda"):
         torch.cuda.empty_cache()
+    median, spread, first = times
     return {
         "workload": load.name,
         "system": system,
-        "device": device_name(torch.device(device)),
-        "precision": precision,
+        "device": device_name(torch.device(args.device)),
+        "precision": args.precision,
         "ms_per_round": round(median, 2),
         "spread_ms": round(spread, 2),
         "first_round_ms": round(first, 1),
         "peak_mem_mib": round(peak, 1),
         "padding_share": round(padding, 4),
-        "versions": f"unskew {__version__} torch {torch.__version__}",
+        "versions": versions,
         "commit": commit(),
     }
 
@@ -133,11 +182,14 @@ def main() -> None:
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--check", action="store_true", help="also compare the engines' weights after two rounds")
+    parser.add_argument("--pfl-python", default=sys.executable, help="interpreter that has pfl and torch")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     for name in args.workloads:
         load = WORKLOADS[name]
-        lines = [measure(load, s, args.device, args.precision, args.rounds) for s in args.systems.split(",")]
+        if name == "scale-clients":
+            clients.show(load)
+        lines = [line for s in args.systems.split(",") if s and (line := measure(load, s, args))]
         bare = next((line["ms_per_round"] for line in lines if line["system"] == "bare-loop"), float("nan"))
         least, samples = floor(load, args.device, args.precision)
         for line in lines:
@@ -149,7 +201,7 @@ def main() -> None:
             sys.stdout.flush()
         if args.check:
             sys.stdout.write(f"{name}: engines differ by {agreement(load, args.device, args.precision):.2e}\n")
-        if args.out:
+        if args.out and lines:
             keep(args.out, pd.DataFrame(lines)[COLUMNS])
 
 

@@ -209,6 +209,7 @@ class Player:
 
     def _write_counts(self) -> None:
         """Who holds what: for people, so with what else they read at the end."""
-        table, counts = Table(CLIENTS), self.ready.counts
-        table.add((k, c, int(counts[k, c])) for k in range(counts.shape[0]) for c in range(counts.shape[1]))
+        table = Table(CLIENTS)
+        for k, held in zip(self.ready.counted, self.ready.counts):
+            table.add((k, c, int(rows)) for c, rows in enumerate(held))
         self.folder.write("clients.parquet", table.to_bytes())

@@ -54,10 +54,10 @@ def test_round_equals_plain_pytorch() -> None:
     """Every client trained by hand: w - (sum p_k a_k) (sum p_k (w - w_k) / a_k)."""
     fed = federation("fednova")
     start, work = fed.start().model, fed.task.work
-    rows = torch.tensor(fed.rows, dtype=torch.float64)
+    rows = torch.tensor([fed.rows[k] for k in range(fed.task.clients)], dtype=torch.float64)
     p = rows / rows.sum()
-    a = [work.effective_steps(work.steps_for(n)) for n in fed.rows]
-    finals = [train_by_hand(fed, start, 1, k) for k in range(len(fed.rows))]
+    a = [work.effective_steps(work.steps_for(int(n))) for n in rows]
+    finals = [train_by_hand(fed, start, 1, k) for k in range(fed.task.clients)]
     tau = sum(p_k * a_k for p_k, a_k in zip(p, a))
     want = {n: w - tau * sum(p[k] * (w - finals[k][n]) / a[k] for k in range(len(a))) for n, w in start.items()}
     torch.testing.assert_close(last_model(fed, 1), want, rtol=1e-11, atol=1e-12)

@@ -22,6 +22,7 @@ from unskew.core.letter import Letter
 from unskew.core.messages import Inbox, check_declared, in_order, is_finite
 from unskew.core.method import Method, Task
 from unskew.core.part import Artefact, Exchange, Part
+from unskew.core.per_client import PerClient
 from unskew.core.plan import Plan
 from unskew.core.server import Report, Server, Snapshot
 from unskew.core.state import Message, State
@@ -49,7 +50,7 @@ class Federation:
     engine: Engine
     store: ClientStore
     weigh_by_rows: bool
-    rows: list[int]  # rows of each client
+    rows: PerClient[int]  # how many each client has
     keeps: Callable[[int, int], bool] = lambda round, client: False  # whose messages are kept
     phase: Phase = lambda name, round: None
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from unskew.core.messages import as_state
 from unskew.core.part import Artefact
 from unskew.core.state import Value, size_in_bytes
@@ -73,5 +75,6 @@ def fingerprint(value: Value) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, leaf in sorted(as_state(value).items()):
         digest.update(str((name, leaf.dtype, tuple(leaf.shape))).encode())
-        digest.update(leaf.detach().cpu().contiguous().numpy().tobytes())
+        # A view of the bytes: a copy of them would double the memory that a data set takes.
+        digest.update(leaf.detach().cpu().contiguous().numpy().reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

@@ -34,6 +34,7 @@ KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "world", "finis
 # What people and other tools read; of a finished run the manifest has their hashes.
 READ = ("config.yaml", "about.json", "environment.json", "model.safetensors", "clients.parquet")
 INITIAL = "checkpoint/initial.safetensors"
+STATE = ".state"  # clients' state while a run goes on, where it does not fit into memory
 
 
 class Folder:
@@ -144,9 +145,7 @@ class Folder:
         self._fixed = {INITIAL: manifest["files"][INITIAL]}
         for k, entry in self._client_files.items():
             check_whole(self.path, {entry["file"]: entry["hash"]})
-            store.entries[int(k)] = unflatten(
-                safetensors.torch.load_file(self.path / entry["file"], str(store.home)), 2
-            )
+            store.restore(int(k), unflatten(safetensors.torch.load_file(self.path / entry["file"]), 2))
         page = manifest["ledger"]
         ledger = Ledger([], page["bytes_up"], page["bytes_down"], page["holders"])
         return Snapshot(manifest["round"], tree["model"], tree.get("parts", {}), frozenset(manifest["seen"]), ledger)

@@ -1,4 +1,4 @@
-"""Recorded messages: what the ledger lists and nothing more, hashed, and the same bytes whatever happened in between."""
+"""Recorded messages: what the ledger lists and nothing more, hashed, the same bytes whatever happened in between."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""What left the clients, and what can be recovered from it."""

@@ -1,0 +1,164 @@
+"""From what an attacker sees to a problem: the rows he must guess, and the client's round as he thinks it went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from unskew.core.client import Received
+from unskew.core.plan import Plan
+from unskew.core.state import State, Tree, stack, tree_map
+from unskew.engine.base import Setting, Source
+from unskew.engine.feed import Cohort, OneClient
+from unskew.privacy.problem import Problem
+from unskew.privacy.threat import Knows, Seen, Threat
+from unskew.privacy.unroll import Hidden, Replay, all_rows_at_once
+from unskew.privacy.world import NoAttackError, World
+
+ATTACKABLE = ("weights", "gradients", "control")  # kinds that may be the update in another dress
+
+
+@dataclass(frozen=True)
+class Case:
+    """One observation ready to be attacked, and the truth."""
+
+    name: str  # round and client, or round and sum
+    replay: Replay
+    target: State
+    hidden: list[Hidden]
+    share: list[float]
+    sizes: list[int]
+    x: Tensor  # the truth [n, ...]
+    y: Tensor
+    images: list[str]  # round-client-row of each
+    note: str  # how the attacker models the client
+
+    @property
+    def alike(self) -> tuple:
+        """Cases with the same of this can be attacked together."""
+        shapes = tuple(tuple(t.shape) for h in self.hidden for t in torch.utils._pytree.tree_leaves(h))
+        return (self.name.split("-")[0], tuple(self.sizes), shapes, self.replay.work)
+
+
+def case(
+    world: World, threat: Threat, seen: Seen, part: str, artefact: str, dtype: torch.dtype, longest: int
+) -> Case:
+    """The observation of one artefact; NoAttackError says why there is none."""
+    setting, knows = replace(world.setting, dtype=dtype), threat.knows
+    if "model" not in seen.down or not knows.model:
+        raise NoAttackError("the attacker does not have the model that the clients began with")
+    received = _received(seen, setting)
+    method, work = setting.in_force(seen.round)
+    rows = [world.true_rows(seen.round, k) for k in seen.clients]
+    replay = Replay(method, setting.model, work, received, part, artefact, setting.task.classes)
+    if not knows.batchnorm:
+        replay = replace(replay, model=setting.model.rewritten(lambda blocks: blocks.eval()))
+    counts = _row_counts(seen)
+    mine = {k: _fresh(setting, k, n) for k, n in zip(seen.clients, counts)}
+    hidden = [_hidden(setting, knows, seen.round, received, k, n, mine[k]) for k, n in zip(seen.clients, counts)]
+    sizes = [size for _, size in hidden]
+    steps, note = len(hidden[0][0].moments), "unrolled"
+    if not knows.steps or steps > longest:
+        note = f"update / -lr, although the client took {steps} steps" if steps > 1 else "update / -lr"
+        replay, hidden = replay.as_one_gradient(), [(all_rows_at_once(h, n), n) for h, n in hidden]
+    parts = [h for h, _ in hidden]
+    value = {name: t.to(setting.device, dtype) for name, t in _state(seen, part, artefact).items()}
+    target = replay.observed(value, parts[0])
+    if not target or not all(bool(t.isfinite().all()) for t in target.values()):
+        raise NoAttackError("the update cannot be read off it")
+    weights = [n / sum(counts) if world.by_rows else 1 / len(counts) for n in counts]
+    x, y = (torch.cat([r[i] for r in rows]).to(setting.device) for i in (0, 1))
+    images = [f"{seen.round}-{k}-{row}" for k, r in zip(seen.clients, rows) for row in r[2]]
+    who = str(seen.clients[0]) if len(seen.clients) == 1 else "sum"
+    if _remembers(world, seen):
+        note += "; what the client kept from earlier rounds is taken to be what a new one has"
+    return Case(f"{seen.round:06d}-{who}", replay, target, parts, weights, sizes, x.to(dtype), y, images, note)
+
+
+def problem(cases: list[Case], world: World, threat: Threat) -> Problem:
+    """Cases that are alike as one problem."""
+    first = cases[0]
+    target = stack([c.target for c in cases])
+    hidden = [stack([c.hidden[k] for c in cases]) for k in range(len(first.hidden))]
+    labels = torch.stack([c.y for c in cases]) if threat.knows.labels else None
+    task = world.setting.task
+    box = world.box(first.x)
+    return Problem(
+        first.replay, first.replay.model, target, hidden, first.share, first.sizes, tuple(first.x.shape[1:]),
+        task.classes, labels, box,
+    )  # fmt: skip
+
+
+def _state(seen: Seen, part: str, artefact: str) -> State:
+    value = seen.up.get(part, {}).get(artefact)
+    if not isinstance(value, dict):
+        raise NoAttackError("no attack known here")
+    return value  # type: ignore[return-value]
+
+
+def _received(seen: Seen, setting: Setting) -> Received:
+    def cast(t: Tensor) -> Tensor:
+        return t.to(setting.device, setting.dtype if t.is_floating_point() else t.dtype)
+
+    parts = {name: sent for name, sent in seen.down.items() if name != "model"}
+    return Received(tree_map(cast, seen.down["model"]["weights"]), tree_map(cast, parts))
+
+
+def _row_counts(seen: Seen) -> list[int]:
+    """Rows of each client; who sees only their sum takes them for equal."""
+    total, clients = int(seen.up["model"]["samples"]), len(seen.clients)  # type: ignore[arg-type]
+    return [total // clients + (i < total % clients) for i in range(clients)]
+
+
+def _blank(setting: Setting, client: int, n: int) -> Source:
+    """As many rows as the client has, of which nothing is known; the column `row` says which is where."""
+    device, shape = setting.device, setting.source.x.shape[1:]
+    x = torch.zeros((), device=device).expand(n, *shape)
+    y, row = torch.zeros(n, dtype=torch.int64, device=device), torch.arange(n, device=device)
+    return Source(x, y, {client: torch.arange(n)}, setting.task.classes, lambda x: x, setting.dtype, more={"row": row})
+
+
+def _fresh(setting: Setting, client: int, n: int) -> Tree:
+    def cast(t: Tensor) -> Tensor:
+        return t.to(setting.device, setting.dtype if t.is_floating_point() else t.dtype)
+
+    return tree_map(cast, setting.newcomer(client, _blank(setting, client, n)))
+
+
+def _remembers(world: World, seen: Seen) -> bool:
+    """Whether what a client keeps is not what it began with."""
+    kept = any(_fresh(world.setting, k, 1) for k in seen.clients)
+    before = {k for r, clients in world.trained.items() if r < seen.round for k in clients}
+    return kept and bool(before & set(seen.clients))
+
+
+def _hidden(
+    setting: Setting, knows: Knows, round: int, received: Received, client: int, n: int, mine: Tree
+) -> tuple[Hidden, int]:
+    """The client's steps as the attacker thinks they went, and how many rows they use."""
+    source = _blank(setting, client, n)
+    plan = setting.plan if knows.draws else _other(setting.plan)
+    method, _ = setting.planned(round)
+    for part in method.parts:
+        streams = part.streams(received.parts.get(part.name, {}), mine.get(part.name, {}))
+        if any(stream.order == "join" for stream in streams.values()):
+            raise NoAttackError(f"part {part.name} puts further rows among the client's own")
+    feed = OneClient(Cohort(replace(setting, plan=plan), source, round, received, [client], [mine]))
+    moments = [feed.at(step) for step in range(feed.steps)]
+    used = torch.cat([m.batch["row"] for m in moments]).unique()
+    places = [m.batch | {"row": torch.searchsorted(used, m.batch["row"])} for m in moments]
+    trimmed = [
+        m._replace(batch={k: v for k, v in b.items() if k not in ("x", "y")}) for m, b in zip(moments, places)
+    ]
+    hidden = Hidden(torch.tensor(float(n), dtype=setting.dtype, device=setting.device), trimmed, mine)
+    if not knows.batch:
+        whole = all_rows_at_once(hidden, len(used)).moments[0].batch
+        hidden = hidden._replace(moments=[m._replace(batch=whole) for m in hidden.moments])
+    return hidden, len(used)
+
+
+def _other(plan: Plan) -> Plan:
+    """Draws of the attacker's own; guessed rows can change places, so that the first pass fits in any order."""
+    return replace(plan, seed=plan.seed + 2**32)

@@ -29,8 +29,8 @@ def _rows() -> tuple[Examples, Examples, Examples]:
     wrong = torch.rand(len(data.train), generator=torch.Generator().manual_seed(0)) < 0.2
     other = torch.randint(0, 10, (len(data.train),), generator=torch.Generator().manual_seed(1))
     rows = Examples(data.prepare(data.train.x), torch.where(wrong, other, data.train.y))
-    index = np.arange(len(rows))
-    return rows.take(index[:200]), rows.take(index[200:400]), rows.take(index[400:1200])
+    index = np.random.default_rng(1).permutation(len(rows))  # digits lie in the order of their writers
+    return rows.take(index[:200]), rows.take(index[200:800]), rows.take(index[800:])
 
 
 @cache
@@ -57,13 +57,14 @@ def test_an_untrained_model_tells_nothing() -> None:
     assert found.roc.auc.low < 0.5 < found.roc.auc.high
 
 
-def test_shadow_models_find_at_least_as_much_and_nothing_in_an_untrained_model() -> None:
+def test_shadow_models_are_sure_of_rows_that_loss_alone_is_not_and_of_none_in_an_untrained_model() -> None:
     members, others, known = _rows()
-    trained = shadows(like_a_client(_model(), _model().initial, LONG), known.take(np.arange(400)), count=4)
+    trained = shadows(like_a_client(_model(), _model().initial, LONG), known.take(np.arange(400)), count=8)
     plain, shadow = on_model(_model(), _overfitted(), members, others, trained)
-    assert shadow.roc.auc.value > plain.roc.auc.value
-    nothing = on_model(_model(), _model().initial, members, others, trained)[1]
-    assert nothing.roc.auc.low < 0.55
+    assert shadow.roc.auc.low > 0.6
+    assert shadow.roc.rates[1].found.value > 3 * plain.roc.rates[1].found.value + 3
+    nothing = on_model(_model(), _model().initial, members, others, trained)[1].roc.auc
+    assert nothing.low < 0.5 < nothing.high
     assert "AUC" in shadow.words
 
 

@@ -1,1 +1,1 @@
-"""What left the clients, and what can be recovered from it."""
+"""What can be recovered from what was sent: threat models, attacks, and the metrics of a leak."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unskew.core.client import Received
+from unskew.core.ledger import fingerprint
 from unskew.core.plan import Plan
 from unskew.core.state import State, Tree, stack, tree_map
 from unskew.engine.base import Setting, Source
@@ -32,8 +33,13 @@ class Case:
     sizes: list[int]
     x: Tensor  # the truth [n, ...]
     y: Tensor
-    images: list[str]  # round-client-row of each
+    images: list[int]  # numbers of the rows
     note: str  # how the attacker models the client
+
+    @property
+    def identity(self) -> str:
+        """Changes with the message, and with what is taken from it."""
+        return f"{self.name} {self.replay.part}/{self.replay.artefact} {fingerprint(self.target)} {self.note}"
 
     @property
     def alike(self) -> tuple:
@@ -42,9 +48,7 @@ class Case:
         return (self.name.split("-")[0], tuple(self.sizes), shapes, self.replay.work)
 
 
-def case(
-    world: World, threat: Threat, seen: Seen, part: str, artefact: str, dtype: torch.dtype, longest: int
-) -> Case:
+def case(world: World, threat: Threat, seen: Seen, part: str, artefact: str, dtype: torch.dtype, longest: int) -> Case:
     """The observation of one artefact; NoAttackError says why there is none."""
     setting, knows = replace(world.setting, dtype=dtype), threat.knows
     if "model" not in seen.down or not knows.model:
@@ -70,7 +74,7 @@ def case(
         raise NoAttackError("the update cannot be read off it")
     weights = [n / sum(counts) if world.by_rows else 1 / len(counts) for n in counts]
     x, y = (torch.cat([r[i] for r in rows]).to(setting.device) for i in (0, 1))
-    images = [f"{seen.round}-{k}-{row}" for k, r in zip(seen.clients, rows) for row in r[2]]
+    images = [row for _, _, numbers in rows for row in numbers]
     who = str(seen.clients[0]) if len(seen.clients) == 1 else "sum"
     if _remembers(world, seen):
         note += "; what the client kept from earlier rounds is taken to be what a new one has"
@@ -149,9 +153,7 @@ def _hidden(
     moments = [feed.at(step) for step in range(feed.steps)]
     used = torch.cat([m.batch["row"] for m in moments]).unique()
     places = [m.batch | {"row": torch.searchsorted(used, m.batch["row"])} for m in moments]
-    trimmed = [
-        m._replace(batch={k: v for k, v in b.items() if k not in ("x", "y")}) for m, b in zip(moments, places)
-    ]
+    trimmed = [m._replace(batch={k: v for k, v in b.items() if k not in ("x", "y")}) for m, b in zip(moments, places)]
     hidden = Hidden(torch.tensor(float(n), dtype=setting.dtype, device=setting.device), trimmed, mine)
     if not knows.batch:
         whole = all_rows_at_once(hidden, len(used)).moments[0].batch

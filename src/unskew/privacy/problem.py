@@ -34,11 +34,6 @@ class Recovery(NamedTuple):
     y: Tensor
     loss: Tensor
 
-    @property
-    def best(self) -> Tensor:
-        """[M] the try that the attacker would choose: the smallest loss; one that ran away counts as infinite."""
-        return torch.where(self.loss.isfinite(), self.loss, torch.inf).argmin(1)
-
 
 @dataclass(frozen=True)
 class Problem:

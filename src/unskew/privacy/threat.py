@@ -76,9 +76,7 @@ class Threat:
             clients = sorted({sent.entry.client for sent in phase if sent.entry.direction == "down"})
             return [Seen(recorded.round, (k,), {}, recorded.of(k, "down")) for k in clients]
         if self.up == "each":
-            return [
-                Seen(recorded.round, (k,), recorded.of(k, "up"), recorded.of(k, "down")) for k in recorded.senders
-            ]
+            return [Seen(recorded.round, (k,), recorded.of(k, "up"), recorded.of(k, "down")) for k in recorded.senders]
         if missing := [k for k in senders if k not in recorded.senders]:
             raise UserError(
                 f"threat {self.name}: expected the messages of all {len(senders)} clients that sent in round "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -75,7 +75,10 @@ class World:
 
 
 def set_up(
-    run: Loaded, device: str = "auto", data: Dataset | None = None, model: nn.Sequential | None = None,
+    run: Loaded,
+    device: str = "auto",
+    data: Dataset | None = None,
+    model: nn.Sequential | None = None,
     data_dir: Path | None = None,
 ) -> World:
     """The run's world again; data, partition and model must be those that it was played with."""
@@ -91,8 +94,3 @@ def set_up(
             "point --data-dir to the rows it had"
         )
     return World(run, prepared)
-
-
-def in_numbers(setting: Setting, dtype: torch.dtype) -> Setting:
-    """The same setting, computing in another type."""
-    return replace(setting, dtype=dtype)

@@ -14,12 +14,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from unskew.core.state import State
+from unskew.errors import UserError
 from unskew.privacy.attacks.dlg import INNER, squares
 from unskew.privacy.attacks.labels import infer_all
 from unskew.privacy.attacks.lbfgs import minimise
 from unskew.privacy.problem import Problem, Progress, Recovery, quiet
 from unskew.privacy.unroll import Hidden
-from unskew.errors import UserError
 
 
 def labels_of(problem: Problem) -> Tensor:

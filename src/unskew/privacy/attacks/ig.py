@@ -70,9 +70,7 @@ def _rate(step: int, iterations: int) -> float:
     return RATE * 0.1 ** sum(step >= iterations * eighths / 8 for eighths in (3, 5, 7))  # (4)
 
 
-def _adam(
-    x: Tensor, g: Tensor, first: Tensor, second: Tensor, step: int, lr: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _adam(x: Tensor, g: Tensor, first: Tensor, second: Tensor, step: int, lr: float) -> tuple[Tensor, Tensor, Tensor]:
     first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g * g
     a, b = first / (1 - 0.9 ** (step + 1)), second / (1 - 0.999 ** (step + 1))
     return x - lr * a / (b.sqrt() + 1e-8), first, second

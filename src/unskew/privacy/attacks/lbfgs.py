@@ -12,6 +12,7 @@ from torch import Tensor
 
 HISTORY = 100
 FLAT, STILL = 1e-7, 1e-9  # largest gradient and largest move at which a try has ended
+SAME = 1e-7  # share of the value that it changes by when it has: a message in single precision has a floor
 
 
 def minimise(
@@ -29,7 +30,7 @@ def minimise(
     alive = g.abs().amax(1) > FLAT
     d, t = -g, (1 / g.abs().sum(1)).clamp_max(1.0)
     for step in range(steps):
-        s = torch.where(alive[:, None], t[:, None] * d, 0)
+        s, before = torch.where(alive[:, None], t[:, None] * d, 0), value
         x = x + s
         value, after = both(x)
         finite = value.isfinite() & after.isfinite().all(1)
@@ -37,6 +38,7 @@ def minimise(
         better = finite & (value < lowest)
         best, lowest = torch.where(better[:, None], x, best), torch.where(better, value, lowest)
         alive = alive & finite & (after.abs().amax(1) > FLAT) & (s.abs().amax(1) > STILL)
+        alive = alive & ((value - before).abs() > SAME * value)
         tell(step + 1)
         if not bool(alive.any()):
             break

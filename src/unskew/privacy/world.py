@@ -56,20 +56,24 @@ class World:
         rows = index[used].to(setting.device)
         return setting.source.prepare(setting.source.x[rows]), setting.source.y[rows], rows.tolist()
 
+    @cached_property
+    def pixels(self) -> bool:
+        """Whether rows are images with values from 0 to 255, or from 0 to 1."""
+        x = self.setting.source.x
+        return x.dtype == torch.uint8 or (x.ndim == 4 and bool(x.min() >= 0) and bool(x.max() <= 1))
+
     def unit(self, x: Tensor) -> Tensor | None:
         """Model inputs [N, ...] as pixels in 0..1, clamped; None for rows that are no pixels."""
-        if self.setting.source.x.dtype != torch.uint8:
-            return None
-        low, high = self.box(x) or (x.new_zeros(()), x.new_ones(()))
-        return ((x - low) / (high - low)).clamp(0, 1)
+        box = self.box(x)
+        return None if box is None else ((x - box.low) / (box.high - box.low)).clamp(0, 1)
 
     def box(self, like: Tensor) -> Box | None:
         """Where pixels end after standardising; None for rows that are no pixels."""
-        source = self.setting.source
-        if source.x.dtype != torch.uint8:
+        if not self.pixels:
             return None
-        ends = torch.zeros_like(source.x[:2])
-        ends[1] = 255
+        source = self.setting.source
+        ends = torch.zeros_like(source.x[:1]).expand(2, *source.x.shape[1:]).clone()
+        ends[1] = 255 if source.x.dtype == torch.uint8 else 1
         low, high = (e.flatten(1)[:, :1].view(-1, *(1 for _ in e.shape[1:])) for e in source.prepare(ends).to(like))
         return Box(low, high)
 

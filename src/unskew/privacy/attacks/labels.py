@@ -7,7 +7,7 @@
 
 (2) is exact: p_c - y_c is negative for the label alone. (3) adds back what one row of that label takes away, so that a
 label may come twice; it is exact where p is small against 1/n. Without a bias it needs labels that differ.
-Source: Zhao, Mopuri, Bilen, "iDLG: Improved Deep Leakage from Gradients", 2020; (3) without a bias: GGL (Li et al. 2022).
+Source: Zhao, Mopuri, Bilen, "iDLG: Improved Deep Leakage from Gradients", 2020; (3) without a bias: Li et al. 2022.
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ from unskew.privacy.attacks.lbfgs import minimise
 from unskew.privacy.problem import Problem, Progress, Recovery, quiet
 from unskew.privacy.unroll import Hidden
 
-INNER = 20  # L-BFGS steps that count as one iteration, as in torch
-
 
 def squares(guess: State, target: State) -> Tensor:
     """(2)."""
@@ -45,7 +43,6 @@ def dlg(problem: Problem, tries: int, iterations: int, seed: int, progress: Prog
         return values.flatten(), torch.cat([g.reshape(len(flat), -1) for g in grads], 1)
 
     start = torch.cat([t.reshape(problem.count * tries, -1) for t in (x0, l0)], 1)
-    total = iterations * INNER
-    flat, value = minimise(both, start, total, lambda step: progress(step, total))  # (3)
+    flat, value = minimise(both, start, iterations, progress)  # (3)
     y = flat[:, split:].reshape(l0.shape).argmax(-1)
     return Recovery(flat[:, :split].reshape(x0.shape), y, value.reshape(problem.count, tries))

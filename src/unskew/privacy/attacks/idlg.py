@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unskew.core.state import State
 from unskew.errors import UserError
-from unskew.privacy.attacks.dlg import INNER, squares
+from unskew.privacy.attacks.dlg import squares
 from unskew.privacy.attacks.labels import infer_all
 from unskew.privacy.attacks.lbfgs import minimise
 from unskew.privacy.problem import Problem, Progress, Recovery, quiet
@@ -44,7 +44,6 @@ def idlg(problem: Problem, tries: int, iterations: int, seed: int, progress: Pro
         values, (grads,) = problem.each(loss, (flat.reshape(x0.shape),), (y,))
         return values.flatten(), grads.reshape(len(flat), -1)
 
-    total = iterations * INNER
     start = x0.reshape(problem.count * tries, -1)
-    flat, value = minimise(both, start, total, lambda step: progress(step, total))  # (3)
+    flat, value = minimise(both, start, iterations, progress)  # (3)
     return Recovery(flat.reshape(x0.shape), y, value.reshape(problem.count, tries))

@@ -10,15 +10,18 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from unskew.privacy.problem import Progress
+
 HISTORY = 100
+INNER = 20  # steps that count as one iteration, as in torch
 FLAT, STILL = 1e-7, 1e-9  # largest gradient and largest move at which a try has ended
 SAME = 1e-7  # share of the value that it changes by when it has: a message in single precision has a floor
 
 
 def minimise(
-    both: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, steps: int, tell: Callable[[int], None]
+    both: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, iterations: int, progress: Progress
 ) -> tuple[Tensor, Tensor]:
-    """Rows [T, D] and values [T] after at most `steps` evaluations of both: rows -> (values [T], gradients [T, D]).
+    """Rows [T, D] and values [T] after the iterations, for both: rows -> (values [T], gradients [T, D]).
 
     A row keeps the best place it has seen; one whose value is not finite any more stays there.
     """
@@ -29,7 +32,7 @@ def minimise(
     scale = torch.ones_like(value)
     alive = g.abs().amax(1) > FLAT
     d, t = -g, (1 / g.abs().sum(1)).clamp_max(1.0)
-    for step in range(steps):
+    for step in range(iterations * INNER):
         s, before = torch.where(alive[:, None], t[:, None] * d, 0), value
         x = x + s
         value, after = both(x)
@@ -39,7 +42,7 @@ def minimise(
         best, lowest = torch.where(better[:, None], x, best), torch.where(better, value, lowest)
         alive = alive & finite & (after.abs().amax(1) > FLAT) & (s.abs().amax(1) > STILL)
         alive = alive & ((value - before).abs() > SAME * value)
-        tell(step + 1)
+        progress(step + 1, iterations * INNER)
         if not bool(alive.any()):
             break
         y = after - g

@@ -26,10 +26,10 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def dataset() -> us.Dataset:
-    """Three clients with two rows of four pixels each."""
-    x = np.random.default_rng(0).random((6, 1, 2, 2)).astype("float32")
-    y = np.array([0, 1, 1, 2, 0, 2])
-    return us.from_arrays(x, y, x_test=x, y_test=y, group=np.repeat(np.arange(3), 2))
+    """Three clients with three rows of four pixels each."""
+    x = np.random.default_rng(0).random((9, 1, 2, 2)).astype("float32")
+    y = np.array([0, 1, 1, 2, 0, 2, 0, 0, 1])
+    return us.from_arrays(x, y, x_test=x, y_test=y, group=np.repeat(np.arange(3), 3))
 
 
 def network() -> nn.Sequential:
@@ -40,7 +40,7 @@ def network() -> nn.Sequential:
 
 
 def played(folder: Path, method: str, **changes: object) -> Path:
-    local = {"epochs": 2, "batch": 2, "lr": 0.1, "momentum": 0.5}
+    local = {"epochs": 2, "batch": 3, "lr": 0.1, "momentum": 0.5}
     keys = {"rounds": 2, "local": local, "record": {"rounds": [2]}, "engine": {"name": "loop", "workers": 1}}
     setting = us.Experiment(method=method, partition={"name": "group"}, device="cpu", **keys | changes)
     us.run(setting, out=folder, data=dataset(), model=network())
@@ -75,4 +75,4 @@ def test_every_attacker_gets_an_answer(threat: str, tmp_path: Path) -> None:
     assert (states["weights"] == "unknown") == hidden
     assert (states["control"] == "unknown") == hidden
     if threat == "sum-only":
-        assert {leak.image for leak in found.leaks if leak.image >= 0} == set(range(6))
+        assert {leak.image for leak in found.leaks if leak.image >= 0} == set(range(9))

@@ -10,9 +10,9 @@ import torch
 
 from unskew.core import registry
 from unskew.core.work import Work, clip_gradients
-from unskew.privacy.cases import ATTACKABLE, case
+from unskew.privacy.cases import ATTACKABLE, case, problem
 from unskew.privacy.steps import move
-from unskew.privacy.threat import SERVER
+from unskew.privacy.threat import SERVER, SUM_ONLY
 from unskew.privacy.world import set_up
 from unskew.results import load, messages
 
@@ -75,3 +75,19 @@ def test_true_rows_give_the_very_message(method: str, tmp_path: Path) -> None:
                     assert torch.allclose(again[key], tensor, rtol=1e-6, atol=1e-8), (part.name, name, key)
                     checked += bool(tensor.abs().max() > 1e-6)
     assert checked
+
+
+@pytest.mark.parametrize(("method", "part", "name"), [("scaffold", "scaffold", "dc"), ("fednova", "nova", "direction")])
+def test_true_rows_give_the_very_sum(method: str, part: str, name: str, tmp_path: Path) -> None:
+    """Under secure aggregation, of an artefact that is summed and of one that is averaged."""
+    local = {"epochs": 1, "batch": 2, "lr": 0.1}
+    played(tmp_path, method, rounds=1, record={"rounds": [1]}, precision="float64", local=local)
+    world = set_up(load.load(tmp_path, model=network()), "cpu", dataset(), network())
+    knows = SUM_ONLY.given(("labels", "draws"))
+    (recorded,) = messages.read(tmp_path)
+    (seen,) = knows.sees(recorded, tuple(world.trained[1]), world.by_rows)
+    one = case(world, knows, seen, part, name, torch.float64, 32)
+    posed = problem([one], world, knows)
+    again = posed.guess(one.hidden, one.x, one.y)
+    for key, tensor in one.target.items():
+        assert torch.allclose(again[key], tensor, rtol=1e-6, atol=1e-8), key

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unskew.core.client import Received
 from unskew.core.ledger import fingerprint
+from unskew.core.part import Artefact
 from unskew.core.plan import Plan
 from unskew.core.state import State, Tree, stack, tree_map
 from unskew.engine.base import Setting, Source
@@ -55,30 +57,34 @@ def case(world: World, threat: Threat, seen: Seen, part: str, artefact: str, dty
         raise NoAttackError("the attacker does not have the model that the clients began with")
     received = _received(seen, setting)
     method, work = setting.in_force(seen.round)
-    rows = [world.true_rows(seen.round, k) for k in seen.clients]
     replay = Replay(method, setting.model, work, received, part, artefact, setting.task.classes)
     if not knows.batchnorm:
         replay = replace(replay, model=setting.model.rewritten(lambda blocks: blocks.eval()))
     counts = _row_counts(seen)
-    mine = {k: _fresh(setting, k, n) for k, n in zip(seen.clients, counts)}
-    hidden = [_hidden(setting, knows, seen.round, received, k, n, mine[k]) for k, n in zip(seen.clients, counts)]
-    sizes = [size for _, size in hidden]
-    steps, note = len(hidden[0][0].moments), "unrolled"
+    made = [_hidden(setting, knows, seen.round, received, k, n) for k, n in zip(seen.clients, counts)]
+    hidden, sizes = [h for h, _ in made], [size for _, size in made]
+    steps, note = len(hidden[0].moments), "unrolled"
     if not knows.steps or steps > longest:
         note = f"update / -lr, although the client took {steps} steps" if steps > 1 else "update / -lr"
-        replay, hidden = replay.as_one_gradient(), [(all_rows_at_once(h, n), n) for h, n in hidden]
-    parts = [h for h, _ in hidden]
-    value = {name: t.to(setting.device, dtype) for name, t in _state(seen, part, artefact).items()}
-    target = replay.observed(value, parts[0])
-    if not target or not all(bool(t.isfinite().all()) for t in target.values()):
-        raise NoAttackError("the update cannot be read off it")
-    weights = [n / sum(counts) if world.by_rows else 1 / len(counts) for n in counts]
-    x, y = (torch.cat([r[i] for r in rows]).to(setting.device) for i in (0, 1))
-    images = [row for _, _, numbers in rows for row in numbers]
-    who = str(seen.clients[0]) if len(seen.clients) == 1 else "sum"
+        replay, hidden = replay.as_one_gradient(), [all_rows_at_once(h, n) for h, n in made]
     if _remembers(world, seen):
         note += "; what the client kept from earlier rounds is taken to be what a new one has"
-    return Case(f"{seen.round:06d}-{who}", replay, target, parts, weights, sizes, x.to(dtype), y, images, note)
+    summed = len(counts) > 1 and _declared(replay).reduce == "sum"
+    value = {name: t.to(setting.device, dtype) for name, t in _state(seen, part, artefact).items()}
+    # A sum holds as many times what one client that has not moved would say.
+    target = replay.observed({name: t / len(counts) if summed else t for name, t in value.items()}, hidden[0])
+    if not target or not all(bool(t.isfinite().all()) for t in target.values()):
+        raise NoAttackError("the update cannot be read off it")
+    share = [n / sum(counts) if world.by_rows and not summed else 1 / len(counts) for n in counts]
+    name = f"{seen.round:06d}-{seen.clients[0] if len(seen.clients) == 1 else 'sum'}"
+    true = [world.true_rows(seen.round, k) for k in seen.clients]
+    x, y = torch.cat([x for x, _, _ in true]).to(dtype), torch.cat([y for _, y, _ in true])
+    images = [row for _, _, numbers in true for row in numbers]
+    return Case(name, replay, target, hidden, share, sizes, x, y, images, note)
+
+
+def _declared(replay: Replay) -> Artefact:
+    return next(p for p in replay.method.parts if p.name == replay.part).sends[replay.artefact]
 
 
 def problem(cases: list[Case], world: World, threat: Threat) -> Problem:
@@ -99,15 +105,17 @@ def _state(seen: Seen, part: str, artefact: str) -> State:
     value = seen.up.get(part, {}).get(artefact)
     if not isinstance(value, dict):
         raise NoAttackError("no attack known here")
-    return value  # type: ignore[return-value]
+    return value
 
 
 def _received(seen: Seen, setting: Setting) -> Received:
-    def cast(t: Tensor) -> Tensor:
-        return t.to(setting.device, setting.dtype if t.is_floating_point() else t.dtype)
-
     parts = {name: sent for name, sent in seen.down.items() if name != "model"}
-    return Received(tree_map(cast, seen.down["model"]["weights"]), tree_map(cast, parts))
+    return Received(_cast(seen.down["model"]["weights"], setting), _cast(parts, setting))
+
+
+def _cast(tree: Any, setting: Setting) -> Any:
+    """Tensors where the attack computes, floats in its type."""
+    return tree_map(lambda t: t.to(setting.device, setting.dtype if t.is_floating_point() else t.dtype), tree)
 
 
 def _row_counts(seen: Seen) -> list[int]:
@@ -125,10 +133,7 @@ def _blank(setting: Setting, client: int, n: int) -> Source:
 
 
 def _fresh(setting: Setting, client: int, n: int) -> Tree:
-    def cast(t: Tensor) -> Tensor:
-        return t.to(setting.device, setting.dtype if t.is_floating_point() else t.dtype)
-
-    return tree_map(cast, setting.newcomer(client, _blank(setting, client, n)))
+    return _cast(setting.newcomer(client, _blank(setting, client, n)), setting)
 
 
 def _remembers(world: World, seen: Seen) -> bool:
@@ -138,11 +143,9 @@ def _remembers(world: World, seen: Seen) -> bool:
     return kept and bool(before & set(seen.clients))
 
 
-def _hidden(
-    setting: Setting, knows: Knows, round: int, received: Received, client: int, n: int, mine: Tree
-) -> tuple[Hidden, int]:
+def _hidden(setting: Setting, knows: Knows, round: int, received: Received, client: int, n: int) -> tuple[Hidden, int]:
     """The client's steps as the attacker thinks they went, and how many rows they use."""
-    source = _blank(setting, client, n)
+    source, mine = _blank(setting, client, n), _fresh(setting, client, n)
     plan = setting.plan if knows.draws else _other(setting.plan)
     method, _ = setting.planned(round)
     for part in method.parts:
@@ -151,7 +154,7 @@ def _hidden(
             raise NoAttackError(f"part {part.name} puts further rows among the client's own")
     feed = OneClient(Cohort(replace(setting, plan=plan), source, round, received, [client], [mine]))
     moments = [feed.at(step) for step in range(feed.steps)]
-    used = torch.cat([m.batch["row"] for m in moments]).unique()
+    used = torch.unique(torch.cat([m.batch["row"] for m in moments]))
     places = [m.batch | {"row": torch.searchsorted(used, m.batch["row"])} for m in moments]
     trimmed = [m._replace(batch={k: v for k, v in b.items() if k not in ("x", "y")}) for m, b in zip(moments, places)]
     hidden = Hidden(torch.tensor(float(n), dtype=setting.dtype, device=setting.device), trimmed, mine)

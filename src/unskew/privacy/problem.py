@@ -76,7 +76,7 @@ class Problem:
 
     def guess(self, hidden: list[Hidden], x: Tensor, y: Tensor) -> State:
         """What rows x [n, ...] with labels y would have been seen as: the mean over the clients."""
-        parts = zip(hidden, x.split(self.sizes), y.split(self.sizes))
+        parts = zip(hidden, torch.split(x, self.sizes), torch.split(y, self.sizes))
         seen = [self.replay(*one) for one in parts]
         return {name: sum(p * s[name] for p, s in zip(self.share, seen)) for name in seen[0]}  # type: ignore[misc]
 

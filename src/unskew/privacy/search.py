@@ -32,8 +32,8 @@ def search(
     iterations = budget.iterations_of(attack)
     for number, chunk in enumerate(chunks):
         files = [keep / f"{attack}-{budget.key(attack, case.identity)}.safetensors" for case in chunk]
-        kept = [_read(path, case.x) for path, case in zip(files, chunk)]
-        if any(one is None for one in kept):
+        done = [one for path, case in zip(files, chunk) if (one := _read(path, case.x)) is not None]
+        if len(done) < len(chunk):
 
             def progress(done: int, total: int, number: int = number) -> None:
                 tell(attack, number * total + done, len(chunks) * total)
@@ -41,11 +41,11 @@ def search(
             made = find(attack).run(
                 problem(chunk, world, budget.threat), budget.restarts, iterations, budget.seed, progress
             )
-            kept = [Recovery(*(t[m] for t in made)) for m in range(len(chunk))]
-            for path, one in zip(files, kept):
-                replace_file(path, to_bytes(one._asdict()))  # type: ignore[union-attr]
+            done = [Recovery(*(t[m] for t in made)) for m in range(len(chunk))]
+            for path, one in zip(files, done):
+                replace_file(path, to_bytes(one._asdict()))
         tell(attack, number + 1, len(chunks))
-        yield from zip(chunk, kept)  # type: ignore[misc]
+        yield from zip(chunk, done)
 
 
 def _read(path: Path, like: Tensor) -> Recovery | None:

@@ -98,7 +98,7 @@ def _added_up(recorded: Recorded, phase: list[Sent], by_rows: bool) -> Message:
         for entry, _, value in ups:
             if entry.client == k:
                 message.setdefault(entry.part, {})[entry.artefact] = value
-        inbox.add(k, int(recorded.of(k, "up")["model"]["samples"]), message)  # type: ignore[call-overload]
+        inbox.add(k, recorded.rows_of(k), message)
     return {
         part: {n: (inbox.of(part).mean if a.reduce == "mean" else inbox.of(part).sum)(n) for n, a in names.items()}
         for part, names in declared.items()

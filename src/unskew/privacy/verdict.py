@@ -30,7 +30,7 @@ def verdicts(attempts: list[Attempt], budget: Budget, method: str) -> list[Verdi
         each = [_one(attempt, budget) for attempt in attempts if attempt.kind == kind]
         states = [state for state, _ in each]
         state = next(s for s in ("recovered", "resisted", "unknown") if s in states)
-        found.append(Verdict(kind, state, "; ".join(words for _, words in each), method))  # type: ignore[arg-type]
+        found.append(Verdict(kind, state, "; ".join(words for _, words in each), method))
     return found
 
 

@@ -45,14 +45,17 @@ class World:
         """Round -> the clients that sent something after training in it, from the ledger."""
         ledger = self.run.ledger
         mine = ledger[(ledger["direction"] == "up") & (ledger["phase"] == "train")]
-        return {int(r): sorted({int(k) for k in group}) for r, group in mine.groupby("round")["client"]}  # type: ignore[call-overload]
+        found: dict[int, set[int]] = {}
+        for round, client in zip(mine["round"], mine["client"]):
+            found.setdefault(int(round), set()).add(int(client))
+        return {round: sorted(clients) for round, clients in found.items()}
 
     def true_rows(self, round: int, client: int) -> tuple[Tensor, Tensor, list[int]]:
         """Rows that the client trained on in a round, ready for the model, their labels and their numbers."""
         setting = self.setting
         _, work = setting.planned(round)
         index = setting.source.index[client]
-        used = setting.plan.order(round, client, len(index), work).index.unique()
+        used = torch.unique(setting.plan.order(round, client, len(index), work).index)
         rows = index[used].to(setting.device)
         return setting.source.prepare(setting.source.x[rows]), setting.source.y[rows], rows.tolist()
 

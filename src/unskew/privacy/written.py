@@ -7,6 +7,7 @@ import io
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -39,7 +40,12 @@ def write(audit: Audit, device: str = "auto") -> Path:
         write_whole(folder / name, to_bytes({"true": shown.true, "recovered": shown.recovered}))
         listed.append({"file": name} | {k: getattr(shown, k) for k in _TOLD})
     budget = asdict(audit.budget) | {"threat": audit.budget.threat.name, "knows": asdict(audit.budget.threat.knows)}
-    about = {"threat": str(audit.budget.threat), "budget": budget, "notes": audit.notes, "pictures": listed}
+    about: dict[str, Any] = {
+        "threat": str(audit.budget.threat),
+        "budget": budget,
+        "notes": audit.notes,
+        "pictures": listed,
+    }
     about |= {"verdicts": [asdict(verdict) for verdict in audit.verdicts]} | where
     write_whole(folder / "leak.csv", text.getvalue().encode())
     write_whole(folder / "audit.json", json.dumps(about, indent=1).encode())

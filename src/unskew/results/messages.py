@@ -39,6 +39,10 @@ class Recorded:
                 message.setdefault(entry.part, {})[entry.artefact] = value
         return message
 
+    def rows_of(self, client: int) -> int:
+        """How many rows the client says it has."""
+        return int(next(v for e, _, v in self.sent if (e.client, e.part, e.artefact) == (client, "model", "samples")))  # type: ignore[arg-type]
+
     @property
     def senders(self) -> list[int]:
         """Clients whose training was recorded."""
@@ -53,7 +57,7 @@ def to_files(kept: list[Sent]) -> dict[str, bytes]:
         stem = _stem(sent, values)
         values.setdefault(stem, {})[_key(sent.entry)] = sent.value
         listed.setdefault(stem, []).append(sent)
-    files = {}
+    files: dict[str, bytes] = {}
     for stem, named in values.items():
         tensors = {f"{key}/{name}" if name else key: t for key, v in named.items() for name, t in as_state(v).items()}
         entries = [sent.entry._asdict() | {"reduce": sent.reduce} for sent in listed[stem]]

@@ -22,7 +22,7 @@ def audit(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
 ) -> None:
-    """Attack the recorded messages of a run, or say for which kind no attack is known here."""
+    """Attack the messages that a run recorded."""
     from unskew.privacy.audit import audit as attacked
     from unskew.privacy.budget import Budget
     from unskew.privacy.show import Bar, in_words

@@ -2,12 +2,13 @@
 
     (1)  x' ~ N(0, 1), l' ~ N(0, 1)     rows and label logits, both free
     (2)  min  sum over all tensors || grad L(x', softmax(l')) - G* ||^2
-    (3)  L-BFGS, learning rate 1, 300 rounds of 20 steps, no line search
+    (3)  L-BFGS, learning rate 1, 300 iterations of 20 evaluations
 
 Paper: Zhu, Liu, Han, "Deep Leakage from Gradients", NeurIPS 2019.
 Needs second derivatives: nets with ReLU have none almost everywhere, and the attack stalls there. Some starts diverge,
-so it is tried from several; of each the best place it has seen counts. An attack that fails proves nothing.
-Differs: the loss is the method's own, and for several local steps the gradient is the unrolled mean (`privacy.unroll`).
+so it is tried from several. An attack that fails proves nothing.
+Differs: the loss is the method's own, and for several local steps the gradient is the unrolled mean (`privacy.unroll`);
+a step of (3) that does not lower the loss is halved (`attacks.lbfgs`).
 """
 
 from __future__ import annotations

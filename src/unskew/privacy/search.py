@@ -44,7 +44,7 @@ def search(
             done = [Recovery(*(t[m] for t in made)) for m in range(len(chunk))]
             for path, one in zip(files, done):
                 replace_file(path, to_bytes(one._asdict()))
-        tell(attack, number + 1, len(chunks))
+        tell(attack, (number + 1) * iterations, len(chunks) * iterations)  # a search may end early
         yield from zip(chunk, done)
 
 

@@ -30,6 +30,7 @@ def roc_curves(curves: Sequence[Curve], width: float = NARROW) -> Figure:
     for which in (axes.xaxis, axes.yaxis):
         which.set_minor_locator(NullLocator())
         which.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %" if value > 1.5 * low else ""))
     axes.tick_params(axis="both", length=0)
     axes.plot([low, 1], [low, 1], color=RULE, linewidth=1.5)
     middle = low**0.45

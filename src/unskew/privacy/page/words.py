@@ -10,15 +10,15 @@ from unskew.results.finding import Finding
 from unskew.results.units import listed
 
 CAUTION = (
-    "The best of all tries on an image counts. That an attack failed proves nothing: a stronger one or a larger budget "
-    "may not."
+    "The best of all tries on an image counts. That an attack failed proves nothing: another one or a larger budget "
+    "may succeed."
 )
 STATES = {
     "recovered": "attacked and recovered",
     "resisted": "attacked and resisted, at this budget",
     "unknown": "no attack known here",
 }
-NAMED = 3  # runs that the headline has room for
+NAMED = 4  # outcomes that the headline has room for
 
 
 def found(back: pd.DataFrame, verdicts: tuple[Verdict, ...]) -> Finding:
@@ -27,15 +27,18 @@ def found(back: pd.DataFrame, verdicts: tuple[Verdict, ...]) -> Finding:
         return Finding(_by_verdicts(verdicts), CAUTION)
     rows = back.sort_values("found", ascending=False, kind="stable")
     where = rows["label"] + (" on " + rows["dataset"] if rows["dataset"].nunique() > 1 else "")
-    counts = [share(int(hits), int(images)) for hits, images in zip(rows["found"], rows["images"])]
-    one = int(rows["images"].iloc[0]) == 1
-    said = f"{counts[0]} image{'' if one else 's'} come{'s' if one else ''} back from what {where.iloc[0]} sent"
-    rest = [f"{count} from {name}" for count, name in zip(counts[1:NAMED], where[1:NAMED])]
-    more = f" {len(rows) - NAMED} more below." if len(rows) > NAMED else ""
+    groups: dict[str, list[str]] = {}
+    for hits, images, name in zip(rows["found"], rows["images"], where):
+        groups.setdefault(share(int(hits), int(images)), []).append(name)
+    (first, names), *others = groups.items()
+    said = [f"{first} image{'s' * (first[-2:] != ' 1')} came back from what {listed(names)} sent"]
+    said += [f"{count} from {listed(names)}" for count, names in others]
+    if len(said) > NAMED:  # the worst and the best are what one wants to know
+        said = [*said[: NAMED - 1], "…", said[-1]]
     top = rows.iloc[int(rows["top"].to_numpy().argmax())]
     best = f"The closest picture has {top['top']:.1f} dB, from {top['label']} by {top['attack']}. "
     known = f"An image counts as back from {RECOGNISABLE:g} dB on, in pixels from 0 to 1. "
-    return Finding(f"{_capital('; '.join([said, *rest]))}.{more}", best + known + CAUTION)
+    return Finding(f"{_capital('; '.join(said))}.", best + known + CAUTION)
 
 
 def share(hits: int, images: int) -> str:

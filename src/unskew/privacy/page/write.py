@@ -81,8 +81,8 @@ def _plot(rows: pd.DataFrame, metric: str, runs: pd.DataFrame, studio: Studio) -
     return studio.draw(
         partial(pareto, rows, axis, not known(metric).rises, marks(["", *names])),
         f"Accuracy against {axis} of the strongest attack for {listed(names)}",
-        f"The strongest attack on each run, mean over its images{f' ({space})' if space else ''}. Area of a disc: "
-        f"bytes sent in the whole run, at most {in_bytes(float(rows['bytes'].max()))}.{front}{missing}",
+        f"The strongest attack on each run, mean over its images{f' ({space})' if space else ''}. The larger a disc, "
+        f"the more bytes the run sent, at most {in_bytes(float(rows['bytes'].max()))}.{front}{missing}",
         wide=True,
     )
 

@@ -55,7 +55,7 @@ def made() -> PageInput:
                 ]
         assert best is not None
         pictures.append(Pictures(attack, tuple(range(IMAGES)), true, best, method, defence, "digits"))
-    leaks.append(Leak("fedavg", "none", "label inference", "digits", -1, -1, "labels", "", 100.0, 0))
+    leaks.append(Leak("fedavg", "none", "label inference", "digits", -1, -1, "label accuracy", "percent", 100.0, 0))
     return PageInput(
         title="What FedAvg gives away on digits",
         runs=UTILITIES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from dataclasses import replace
@@ -39,6 +40,24 @@ def test_the_best_try_on_an_image_counts_and_then_the_mean_over_images() -> None
     assert by_attack(best_tries(leaks))[["value", "images"]].to_numpy().tolist() == [[25.0, 2]]
     errors = [replace(leak, metric="mse", space="unit") for leak in leaks]
     assert by_attack(best_tries(errors))["value"].tolist() == [7.5]  # the smaller error leaks more
+
+
+def test_what_concerns_no_image_is_a_mean_over_messages_and_a_matching_loss_no_leak() -> None:
+    named = [_leak(v, -1, -1, metric="label accuracy", space="percent") for v in (100, 50)]
+    means = by_attack(best_tries([*named, _leak(0.1, -1, 0, metric="matching loss", space="round 1")]))
+    assert means[["metric", "value", "images"]].to_numpy().tolist() == [["label accuracy", 75.0, 0]]
+
+
+def test_a_try_that_diverged_is_no_try_and_an_image_without_any_still_counts(tmp_path: Path) -> None:
+    leaks = (_leak(math.nan), _leak(25.0, restart=1), _leak(math.inf, image=1), _leak(math.nan, method="moon"))
+    back = recognised(best_tries(leaks)).set_index("label")
+    assert back.loc["fedavg", ["found", "images", "top"]].tolist() == [1, 2, 25.0]
+    assert back.loc["moon", ["found", "images"]].tolist() == [0, 1]
+    runs = tuple(Utility(name, "", "digits", 0, 90.0, 1e6) for name in ("fedavg", "moon"))
+    text = _page(tmp_path, PageInput("Diverged", runs, leaks=leaks))
+    assert "nan" not in re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
+    assert "Not shown, for want of an attack" in text
+    assert _page(tmp_path, PageInput("Diverged", runs, leaks=leaks[-1:])).count("<svg ") == 0
 
 
 def test_an_image_is_back_from_twenty_decibels_on_by_any_attack_in_pixels() -> None:
@@ -163,6 +182,12 @@ def test_a_single_run_and_equal_runs_can_be_plotted(tmp_path: Path) -> None:
     for count in (1, 2):
         leaks = tuple(_leak(20.0, defence=run.defence) for run in runs[:count])
         assert _page(tmp_path, PageInput("One", runs[:count], leaks=leaks)).count("<svg ") == 2
+
+
+def test_without_pictures_the_plot_is_of_membership(tmp_path: Path) -> None:
+    text = _page(tmp_path, replace(made(), leaks=(), pictures=()))
+    assert text.count("<svg ") == 4
+    assert "Accuracy against membership AUC" in text
 
 
 def test_utility_of_a_run_adds_both_directions(tmp_path: Path) -> None:

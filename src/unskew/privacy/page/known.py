@@ -24,13 +24,14 @@ METRICS = {
     "ssim": Known("SSIM", True, 3),
     "lpips": Known("LPIPS", False, 3),
     "mse-r": Known("MSE-R", False, 4),
-    "labels": Known("labels named", True, 0, "%"),
+    "label accuracy": Known("labels named", True, 0, "%"),
     "dcor": Known("dCor", True, 3),
     "dcor baseline": Known("dCor at random", True, 3),
     "dcor corrected": Known("dCor², corrected", True, 3),
     "exposure": Known("exposure", True, 1, "%"),
     "auc": Known("membership AUC", True, 3),
 }
+NO_LEAKS = ("matching loss",)  # what an attack minimises says nothing about what it found; it stays in the rows
 
 
 def known(metric: str) -> Known:
@@ -47,4 +48,5 @@ def column(metric: str, space: str) -> str:
     ('PSNR, dB (unit, range 1)', 'LPIPS (alex)')
     """
     found = known(metric)
-    return found.title + (f", {found.unit}" if found.unit else "") + (f" ({space})" if space else "")
+    where = f" ({space})" if space not in ("", "percent") else ""
+    return found.title + (f", {found.unit}" if found.unit else "") + where

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pandas as pd
@@ -38,7 +39,7 @@ def tables(means: pd.DataFrame, runs: pd.DataFrame) -> list[Table]:
 
 def _table(dataset: str, means: pd.DataFrame, runs: pd.DataFrame) -> Table:
     keys = [tuple(map(str, key)) for key in means[["label", "attack", "metric", "space"]].to_numpy()]
-    wide = dict(zip(keys, means["value"].astype(float)))
+    wide = {key: value for key, value in zip(keys, means["value"].astype(float)) if not math.isnan(value)}
     columns = list(dict.fromkeys((metric, space) for _, _, metric, space in keys))
     pairs = list(dict.fromkeys((name, attack) for name, attack, _, _ in keys))
     bare = [(str(name), "–") for name in runs["label"] if name not in {label for label, _ in pairs}]

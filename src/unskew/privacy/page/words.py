@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 
 from unskew.privacy.leak import Verdict
@@ -35,8 +37,12 @@ def found(back: pd.DataFrame, verdicts: tuple[Verdict, ...]) -> Finding:
     said += [f"{count} from {listed(names)}" for count, names in others]
     if len(said) > NAMED:  # the worst and the best are what one wants to know
         said = [*said[: NAMED - 1], "…", said[-1]]
-    top = rows.iloc[int(rows["top"].to_numpy().argmax())]
-    best = f"The closest picture has {top['top']:.1f} dB, from {top['label']} by {top['attack']}. "
+    top = rows.iloc[int(rows["top"].fillna(-1.0).to_numpy().argmax())]
+    best = (
+        ""
+        if math.isnan(top["top"])
+        else f"The closest picture has {top['top']:.1f} dB, from {top['label']} by {top['attack']}. "
+    )
     known = f"An image counts as back from {RECOGNISABLE:g} dB on, in pixels from 0 to 1. "
     return Finding(f"{_capital('; '.join(said))}.", best + known + CAUTION)
 

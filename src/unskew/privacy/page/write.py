@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from unskew import report
 from unskew.environment import __version__
+from unskew.privacy.leak import Leak
 from unskew.privacy.page import words
 from unskew.privacy.page.curves import colours, name_of, roc_curves
 from unskew.privacy.page.grids import grids
@@ -26,7 +27,14 @@ from unskew.results.units import in_bytes, listed
 from unskew.results.whole import write_whole
 
 HERE = Path(__file__).parent
-AXES = ("psnr", "ssim", "auc", "labels", "exposure", "dcor")  # the leak of the plot: the first that was measured
+AXES = (
+    "psnr",
+    "ssim",
+    "auc",
+    "label accuracy",
+    "exposure",
+    "dcor",
+)  # the leak of the plot: the first that was measured
 
 
 def write(page: PageInput, path: Path) -> Path:
@@ -43,7 +51,7 @@ def write(page: PageInput, path: Path) -> Path:
         recognisable=f"{RECOGNISABLE:g}",
         several=len({verdict.method for verdict in page.verdicts}) > 1,
         grids=grids(page.pictures),
-        plots=_plots(means, runs, studio),
+        plots=_plots(pd.concat([means, by_attack(best_tries(_areas(page.curves)))]), runs, studio),
         roc=_roc(page.curves, studio),
         curves=[(name_of(curve), curve.dataset, curve.found.roc) for curve in page.curves],
         legend=[(name_of(c), VARIABLES[mark[0]]) for c, mark in zip(page.curves, colours(page.curves).values())],
@@ -68,6 +76,14 @@ def _plots(means: pd.DataFrame, runs: pd.DataFrame, studio: Studio) -> list[tupl
         return []
     rows = rows[rows["space"] == rows["space"].iloc[0]]  # one axis, one space
     return [(str(name), _plot(part, metric, runs, studio)) for name, part in rows.groupby("dataset", sort=False)]
+
+
+def _areas(curves: tuple[Curve, ...]) -> list[Leak]:
+    """What membership inference found, as rows: the plot's axis where no image was attacked."""
+    return [
+        Leak(c.method, c.defence, c.found.attack, c.dataset, -1, -1, "auc", "", c.found.roc.auc.value, 0)
+        for c in curves
+    ]
 
 
 def _plot(rows: pd.DataFrame, metric: str, runs: pd.DataFrame, studio: Studio) -> Drawing:

@@ -1,8 +1,8 @@
 """How shadow models are trained: with the work of the run on the attacker's rows, as one client would.
 
-Differs from the run: rows are the attacker's, in one place and without skew; `passes` stands for the rounds of a whole
-run. A shadow of one client's update starts from the model that the client received and does one round's work: the
-client's own training, but for the terms that a method adds to its loss.
+Differs from the run: rows are the attacker's, in one place and without skew, passes over them stand for rounds, and the
+learning rate is that of the work given. A shadow of one client's update starts from the model that the client received
+and does one round's work: the client's own training, but for the terms that a method adds to its loss.
 """
 
 from __future__ import annotations

@@ -66,6 +66,7 @@ def test_what_an_audit_leaves(run: Path, unskew: Command) -> None:
     assert list(rows[0]) == columns.split(",")
     assert {(r["metric"], r["restart"]) for r in rows if r["space"] == "unit"} == {("mse", "0"), ("mse", "1")}
     assert {r["value"] for r in rows if r["attack"] == "labels"} == {"100.0"}
+    assert "does not know labels, draws" in (run / "audit" / "audit.html").read_text()
     about = json.loads((run / "audit" / "audit.json").read_text())
     assert about["threat"] == str(SERVER)
     again = written.read(run)

@@ -25,6 +25,7 @@ def audit(
     """Attack the messages that a run recorded."""
     from unskew.privacy.audit import audit as attacked
     from unskew.privacy.budget import Budget
+    from unskew.privacy.paged import write_page
     from unskew.privacy.show import Bar, in_words
     from unskew.privacy.threat import find
     from unskew.privacy.written import write
@@ -37,4 +38,5 @@ def audit(
         found = attacked(run, budget, device=device, data_dir=data_dir, tell=bar.tell)
     folder = write(found, device)
     typer.echo(in_words(found))
-    typer.echo(f"kept in {folder}")
+    page = write_page([found], folder / "audit.html")
+    typer.echo(f"kept in {folder}, the page is {page}")

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toolbox import federation, gather, last_model, played, server, train_by_hand
+from toolbox import federation, gather, last_model, messages, played, server, train_by_hand
 
 from unskew.core.work import Work
 from unskew.errors import UserError
@@ -65,9 +65,9 @@ def test_round_equals_plain_pytorch() -> None:
 
 def test_running_statistics_take_the_plain_mean() -> None:
     fed = federation("fednova", sizes=(4, 8), norm=True)
-    ((snap, report),) = played(fed, 1)
+    ((snap, _),) = played(fed, 1)
     name = "0.1.running_mean"
-    kept = [report.messages[k]["nova"]["statistics"][name] for k in ("0", "1")]
+    kept = [messages(snap)[k]["nova"]["statistics"][name] for k in ("0", "1")]
     torch.testing.assert_close(snap.model[name], (kept[0] + 2 * kept[1]) / 3)
 
 

@@ -17,7 +17,7 @@ import torch
 
 from unskew.core.client import Received
 from unskew.core.finite import finite_terms
-from unskew.core.ledger import Ledger
+from unskew.core.ledger import Keeps, Ledger, nothing
 from unskew.core.letter import Letter
 from unskew.core.messages import Inbox, check_declared, in_order, is_finite
 from unskew.core.method import Method, Task
@@ -51,7 +51,7 @@ class Federation:
     store: ClientStore
     weigh_by_rows: bool
     rows: PerClient[int]  # how many each client has
-    keeps: Callable[[int, int], bool] = lambda round, client: False  # whose messages are kept
+    keeps: Keeps = nothing  # whose messages are kept
     phase: Phase = lambda name, round: None
 
     def start(self) -> Snapshot:
@@ -64,7 +64,7 @@ class Federation:
 
     def play(self, before: Snapshot) -> tuple[Snapshot, Report]:
         """One round. `before` is left untouched, so that an interrupted round can be played again."""
-        snap, report = replace(before, round=before.round + 1, ledger=before.ledger.next()), Report()
+        snap, report = replace(before, round=before.round + 1, ledger=before.ledger.next(self.keeps)), Report()
         return self.in_force(snap.round)._play(snap, report), report
 
     def in_force(self, round: int) -> Federation:
@@ -73,7 +73,7 @@ class Federation:
 
     def close(self, snap: Snapshot) -> tuple[Snapshot, Report]:
         """Exchanges at the end of the run."""
-        snap, report = replace(snap, ledger=snap.ledger.next()), Report()
+        snap, report = replace(snap, ledger=snap.ledger.next(self.keeps)), Report()
         participants = self.plan.participants(max(snap.round, 1))
         return self.in_force(snap.round)._exchange(snap, "at the end", participants, report), report
 
@@ -127,7 +127,7 @@ class Federation:
         busy = [k for k in participants if self.rows[k]]
         terms: dict[int, State] = {}
         for outcome in self.engine.train(snap.round, received, busy, self.store.get):
-            size = torch.zeros((), dtype=torch.int64)
+            size = torch.tensor(self.rows[outcome.client])
             snap.ledger.up(snap.round, "train", outcome.client, "model", "samples", SAMPLES, size)
             terms[outcome.client] = {name: outcome.terms[name] for name in parts if name in outcome.terms}
             # Together or not at all: state that belongs to a refused share must not stay with the client.
@@ -166,9 +166,6 @@ class Federation:
         for part, sent in message.items():
             for name, value in sent.items():
                 snap.ledger.up(snap.round, phase, client, part, name, declared[part][name], value)
-        if self.keeps(snap.round, client):
-            name = f"{client}" if phase == "train" else f"{client}-{phase.replace(' ', '-')}"
-            report.messages[name] = report.messages.get(name, {}) | message
         if taken:
             self.store.put(client, self.store.get(client) | outcome.mine)
         elif client not in report.dropped:

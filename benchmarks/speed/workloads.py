@@ -29,7 +29,7 @@ class Workload:
     augment: dict[str, Any] = field(default_factory=dict)
     images: int = 50_000
 
-    def experiment(self, engine: str, device: str, precision: str, rounds: int) -> us.Experiment:
+    def experiment(self, engine: str, device: str, precision: str, rounds: int, workers: int = 1) -> us.Experiment:
         return us.Experiment(
             method=self.method,
             rounds=rounds,
@@ -37,7 +37,7 @@ class Workload:
             data={"name": "synthetic", "augment": self.augment},
             partition=self.partition,
             local=self.local,
-            engine={"name": engine, "workers": 1},
+            engine={"name": engine, "workers": workers if engine == "loop" else None},
             device=device,
             precision=precision,
         )

@@ -53,8 +53,10 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Report:
-    """What a round tells the runner: loss terms of each client, who was dropped, the messages to keep."""
+    """What a round tells the runner: loss terms of each client, who was dropped, the messages to keep, and numbers
+    that parts tell about the server."""
 
     terms: dict[int, dict[str, float]] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=list)
     messages: dict[str, Message] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)  # part/name

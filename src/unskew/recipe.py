@@ -27,13 +27,25 @@ def load(recipe: str, overrides: list[str] | None = None) -> tuple[str, Experime
 
 
 def read(recipe: str, overrides: list[str] | None = None) -> tuple[str, dict[str, Any], Any]:
-    """A recipe's short name, the settings of a run, and its section `compare`, which a single run leaves aside."""
+    """A recipe's short name, the settings of a run, and its section `compare`, which a single run leaves aside.
+
+    It leaves `presets` aside as well.
+    """
     path = find(recipe)
     raw = merge(DEFAULTS, _read(path, ()))
-    grid = raw.pop("compare", None)
+    grid, _ = raw.pop("compare", None), raw.pop("presets", None)
     for override in overrides or []:
         raw = change(raw, *split_override(override))
     return path.stem, raw, grid
+
+
+def presets(recipe: str) -> dict[str, dict[str, Any]]:
+    """The section `presets` of a recipe: name -> dotted key -> value. `unskew reproduce` plays one of them."""
+    path = find(recipe)
+    found = _read(path, ()).get("presets", {})
+    if not isinstance(found, dict) or not all(isinstance(changes, dict) for changes in found.values()):
+        raise UserError(f"{path}: presets: expected name: {{dotted key: value}}, found {found!r}")
+    return found
 
 
 def find(recipe: str) -> Path:

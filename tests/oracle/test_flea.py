@@ -1,15 +1,15 @@
 """FLea: the mixed loss, who gets which gradient, the buffer and its owners, exposure, and the released preset."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from toolbox import equal, federation, last_model, leaves_of, network, played, view_of
+from toolbox import equal, federation, last_model, leaves_of, network, played, server, view_of
 from torch import Tensor
 from torch.nn import functional as F
 
+from unskew.core.messages import Messages
 from unskew.core.method import Method
 from unskew.core.part import Sizes
 from unskew.core.plan import Plan
@@ -123,7 +123,7 @@ def test_the_buffer_is_that_of_the_last_rounds_clients_and_of_the_new_model() ->
         assert sorted(set(mine["owners"].tolist())) == here
         assert report.numbers["flea/owners"] == len(here)
         for k in here:
-            pick = fed.plan.part_draws(fed.method.parts[0], "init", 0, k, Sizes(SIZES[k], 0, 4, 3, {}))["pick"]
+            pick = fed.plan.part_draws(fed.method.parts[-1], "init", 0, k, Sizes(SIZES[k], 0, 4, 3, {}))["pick"]
             held = source.index[k][pick]
             want = fed.model.run(snap.model, source.prepare(source.x[held]), 0, 1)
             torch.testing.assert_close(mine["features"][mine["owners"] == k], want, rtol=1e-12, atol=1e-13)
@@ -198,13 +198,17 @@ def test_exposure_counts_who_received_from_whom() -> None:
 
 
 def test_a_tenth_of_the_clients_has_met_39_percent_of_the_pairs_in_round_50() -> None:
-    """1 - 0.99^49 = 38.9 %, by the hooks that the part has, on a plan of 200 clients."""
-    plan, part, met = Plan(0, 200, 0.1), FLea(), torch.zeros(0, dtype=torch.int64)
-    for round in range(2, 51):
-        before, here = (torch.tensor(plan.participants(t)) for t in (round - 1, round))
-        met = torch.unique(torch.cat([met, (before[:, None] * 200 + here).flatten()]))
-    assert 100 * len(met) / 200**2 == pytest.approx(38.9, abs=2)
-    assert part.fraction == 0.1
+    """1 - 0.99^49 = 38.9 %, from what `collect` keeps and `report` tells, with 200 clients."""
+    plan, part = Plan(0, 200, 0.1), FLea()
+    there = server({}, part.server_init(MODEL, server({}).task), clients=200)
+    for round in range(1, 51):
+        shared = Messages()
+        for k in plan.participants(round):
+            shared.add(k, 1.0, {"features": torch.zeros(1, 6), "labels": torch.zeros(1).long()}, part.shares)
+        there = part.collect(there, shared)
+        if round == 1:
+            assert part.report(there)["exposure"] == 0
+    assert part.report(there)["exposure"] == pytest.approx(38.9, abs=2)
 
 
 def test_mixing_weights_are_drawn_for_each_sample() -> None:
@@ -217,7 +221,6 @@ def test_mixing_weights_are_drawn_for_each_sample() -> None:
 def test_the_released_schedule() -> None:
     """Round 1: 3 E epochs, lambda1 a half; lambda2 3, 2.9, ... to 1 in round 21 and after."""
     part = FLea(preset="released")
-    assert isinstance(part, FLea)
     work = Work(batch=4, lr=0.1, epochs=5)
     (first, longer), (second, same) = part.now(1, work), part.now(2, work)
     assert (longer.epochs, same.epochs, longer.steps) == (15, 5, None)
@@ -244,22 +247,18 @@ def test_the_released_loss_adds_the_own_rows_and_distils_on_the_buffer_unmixed()
 def test_the_preset_of_the_run_is_taken_unless_the_part_has_its_own() -> None:
     work = Work(batch=4, lr=0.1)
     for preset in ("paper", "released"):
-        assert federation("flea", preset=preset).method.parts[0].preset == preset
+        assert federation("flea", preset=preset).method.parts[-1].preset == preset
         fixed = Method((FLea(preset="paper"), federation("fedavg").method.parts[1]), preset)
         assert fixed.build(work).parts[0].preset == "paper"
 
 
 def test_the_cut_is_that_of_the_net() -> None:
     for name, cut in {"mobilenet_v2": 1, "audionet": 2, "harnet": 2, "cnn": 1}.items():
-        net = replace_name(name)
+        net = Model(network(), name)
         assert FLea()._cut(net) == cut
         assert FLea(cut=3)._cut(net) == 3
     with pytest.raises(UserError, match=r"method.flea.cut: expected 1 to 1 for custom, found 2"):
         federation([{"flea": {"cut": 2}}]).start()
-
-
-def replace_name(name: str) -> Model:
-    return Model(network(), name)
 
 
 def test_traffic_is_the_model_twice_and_the_buffer() -> None:
@@ -285,7 +284,7 @@ def test_more_or_fewer_features_need_no_other_step() -> None:
     """The stacked engine trains in the memory of the round before, whatever the length of the buffer."""
     fed = federation("flea", SIZES, participation=0.5, engine={"name": "stacked"})
     stacks, sizes = [], set()
-    for snap, report in played(replace(fed), 5):
+    for snap, report in played(fed, 5):
         sizes.add(report.numbers["flea/buffer"])
         stacks.append(fed.engine._stack)  # type: ignore[attr-defined]
         assert snap.round == len(stacks)

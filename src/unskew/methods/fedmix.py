@@ -110,4 +110,4 @@ def _one_hot(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
     return (y[:, None] == torch.arange(classes, device=y.device)).to(dtype)
 
 
-method("fedmix", "mix", "average")
+method("fedmix", "average", "mix")

@@ -170,4 +170,4 @@ def _kl(teacher: Tensor, student: Tensor) -> Tensor:
     return (log_t.exp() * (log_t - log_s)).sum(1)
 
 
-method("flea", "flea", "average")
+method("flea", "average", "flea")

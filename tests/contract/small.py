@@ -23,6 +23,7 @@ VARIANTS: dict[str, list] = {
     "flea-released": ["flea", {"flea": {"fraction": 0.4, "preset": "released"}}],
     "fedmix-naive": ["fedmix", {"mix": {"group": 2}}],
     "fedmix-taylor": ["fedmix", {"mix": {"group": 2, "variant": "taylor", "lam": 0.3}}],
+    "fedmix-same": ["fedmix", {"mix": {"group": 2, "same_class": True}}],
     "feddata-half": ["feddata", {"pool": {"fraction": 0.5}}],
     "feddata-released": ["feddata", {"pool": {"fraction": 0.5, "preset": "released"}}],
 }

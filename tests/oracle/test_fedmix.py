@@ -127,6 +127,19 @@ def test_means_are_of_disjoint_groups_and_the_rest_is_dropped() -> None:
     assert len(set(pick.flatten().tolist())) == 20
 
 
+def test_means_of_one_label() -> None:
+    """Every soft label is a hard one; groups of two labels are dropped."""
+    fed = federation([{"fedmix": {"group": 3, "same_class": True}}], SIZES)
+    (snap, _), *_ = played(fed, 1)
+    labels, source = snap.parts["mix"]["labels"], fed.engine.setting.source
+    assert labels.max(1).values.eq(1).all()
+    assert 5 < len(labels) <= sum(n // 3 for n in SIZES)
+    mean, label = snap.parts["mix"]["means"][0], labels[0].argmax()
+    held = source.prepare(source.x[source.index[0]]).double()[source.y[source.index[0]] == label]
+    combinations = torch.combinations(torch.arange(len(held)), 3)
+    assert (held[combinations].mean(1) - mean).abs().sum(1).min() < 1e-12
+
+
 def test_means_travel_once() -> None:
     snaps = [snap for snap, _ in played(federation("fedmix", SIZES), 2)]
     sent = [{(e.direction, e.kind) for e in snap.ledger.entries if e.part == "mix"} for snap in snaps]

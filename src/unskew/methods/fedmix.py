@@ -45,6 +45,9 @@ class MeanAugmentation(Part):
     lam: float = Field(
         0.05, ge=0, le=1, description="weight of the means, for taylor; 0.05 in public code, not in HFMDS"
     )
+    same_class: bool = Field(
+        False, description="means of one label; HFMDS says both, here groups of two labels are dropped"
+    )
     slope: Literal["paper", "exact"] = Field("paper", description="factor of the derivative in (5); paper: lambda")
 
     objective = True
@@ -67,9 +70,15 @@ class MeanAugmentation(Part):
     def share(self, client: Client) -> tuple[dict[str, Value], State]:
         pick = client.draws["pick"]
         x, y, keep = client.rows(pick.flatten())
+        label = (y.argmax(1) if y.ndim > 1 else y).masked_fill(~keep, len(client.facts.counts))
+        if self.same_class:  # rows of one label side by side
+            order = label.argsort(stable=True)
+            x, y, keep, label = x[order], y[order], keep[order], label[order]
         soft = y.to(x.dtype) if y.ndim > 1 else _one_hot(y, len(client.facts.counts), x.dtype)
         means, labels = (t.view(*pick.shape, *t.shape[1:]).mean(1) for t in (x, soft))  # (1)
         whole = keep.view(pick.shape).all(1)
+        if self.same_class:
+            whole = whole & (label.view(pick.shape) == label.view(pick.shape)[:, :1]).all(1)
         return {"means": Rows(means, whole), "labels": Rows(labels, whole)}, client.mine
 
     def collect(self, server: Server, shared: Messages) -> Server:

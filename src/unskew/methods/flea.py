@@ -77,10 +77,8 @@ class FLea(Part):
         if not 0 < self._cut(model) < model.depth:
             raise UserError(f"method.flea.cut: expected 1 to {model.depth - 1} for {model.name}, found {self.cut}")
         none = torch.zeros(0, dtype=torch.int64)
-        return {
-            "owners": none,
-            "pairs": none,
-        }  # a client for each row of the buffer; i clients + j for each pair of (8)
+        # Owners: a client for each row of the buffer. Pairs: i times the number of clients plus j, for each of (8).
+        return {"owners": none, "pairs": none}
 
     def now(self, round: int, work: Work) -> tuple[Part, Work]:
         if self.preset != "released":
@@ -148,11 +146,8 @@ class FLea(Part):
 
     def report(self, server: Server) -> dict[str, float]:
         owners, pairs, task = server.mine["owners"], server.mine["pairs"], server.task
-        told = {
-            "buffer": len(owners),
-            "owners": len(torch.unique(owners)),
-            "exposure": 100 * len(pairs) / task.clients**2,
-        }  # (8)
+        exposure = 100 * len(pairs) / task.clients**2  # (8)
+        told = {"buffer": len(owners), "owners": len(torch.unique(owners)), "exposure": exposure}
         labels = server.mine.get("labels", owners)
         counts = labels.sum(0) if labels.ndim > 1 else torch.bincount(labels, minlength=task.classes)
         return told | {f"buffer/{c}": count for c, count in enumerate(counts.tolist())}

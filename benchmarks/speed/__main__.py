@@ -1,9 +1,13 @@
-"""Time per round of unskew, of a bare PyTorch loop and of pfl-research, one after another on the same machine.
+"""Time per round of unskew, of a bare PyTorch loop and of pfl-research, on the same machine in one call.
 
-    python benchmarks/speed lmd-shards-10 pfl-cifar --device cuda --precision tf32 --rounds 20 --out results/speed.csv
+    python benchmarks/speed lmd-shards-10 pfl-cifar --device cuda --precision tf32 --rounds 20 --out results
+    python benchmarks/speed pfl-cifar --device cpu --systems unskew-loop,bare-loop --workers 2 --rounds 20 --out results
 
-Also compares the weights after one round of `stacked` with those of `loop`, which is what only a GPU can show for the
-recorded graphs and the kernels.
+On a GPU one system after another; on a CPU a round of each in turn, because its speed changes with the hour. Each
+system plays some rounds first that do not count. OUT/speed.csv has a row for each system, OUT/speed-rounds.csv every
+round. `--check` also compares the weights of `stacked` and `loop` after a few steps, which only a GPU can show for the
+recorded graphs and the kernels. `--systems pfl` needs pfl-research, here or in the environment of `--pfl-python`.
+`scale-clients` also shows plan time and memory as the number of clients grows.
 """
 
 from __future__ import annotations
@@ -14,112 +18,140 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from bare import Bare
+import clients
 from floor import floor
+from systems import How, Unskew, make, rounds_of_pfl
 from workloads import WORKLOADS, Workload
 
 from unskew.environment import __version__, commit, device_name
-from unskew.prepare import Prepared, prepare
 from unskew.process import precision as set_precision
 
 COLUMNS = [
     *("workload", "system", "device", "precision", "ms_per_round", "samples_per_s", "peak_mem_mib", "padding_share"),
-    *("ratio_to_bare_loop", "ratio_to_floor", "spread_ms", "first_round_ms", "versions", "commit"),
+    *("ratio_to_bare_loop", "ratio_to_floor", "versions", "commit"),
 ]
+KEY = COLUMNS[:4]
+WARM = {"unskew-stacked": 3}  # rounds until all is recorded; one for the others
+FEW = 3  # steps after which engines are compared: over many, rounding grows
 
 
-def timed(play: Callable[[], None], rounds: int, device: str) -> tuple[float, float, float, float]:
-    """Median, spread (quartiles) and first round in ms, and peak memory in MiB."""
-    wait = torch.cuda.synchronize if device.startswith("cuda") else (lambda: None)
-    if device.startswith("cuda"):
+@dataclass
+class Timed:
+    """One system's rounds in ms, the ones that do not count first."""
+
+    system: str
+    ms: list[float]
+    peak: float = float("nan")  # MiB on a GPU
+    padding: float = 0.0
+    versions: str = f"unskew {__version__} torch {torch.__version__}"
+
+    @property
+    def warm(self) -> list[float]:
+        return self.ms[WARM.get(self.system, 1) :]
+
+
+def seconds(play: Callable[[], None], how: How) -> float:
+    began = time.perf_counter()
+    play()
+    if how.device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def one_after_another(load: Workload, systems: list[str], how: How, rounds: int) -> list[Timed]:
+    """Each with the device to itself, so that memory is its own."""
+    found = []
+    for system in systems:
         torch.cuda.reset_peak_memory_stats()
-    times = []
-    for _ in range(rounds + 2):
-        began = time.perf_counter()
-        play()
-        wait()
-        times.append(1000 * (time.perf_counter() - began))
-    peak = torch.cuda.max_memory_allocated() / 2**20 if device.startswith("cuda") else float("nan")
-    warm = sorted(times[2:])
-    spread = warm[(3 * len(warm)) // 4] - warm[len(warm) // 4]
-    return statistics.median(warm), spread, times[0], peak
-
-
-class Unskew:
-    """Rounds of a prepared federation, without evaluation."""
-
-    def __init__(self, ready: Prepared) -> None:
-        self.federation = ready.federation
-        self.snap = self.federation.start()
-
-    def __call__(self) -> None:
-        self.snap, _ = self.federation.play(self.snap)
-        self.federation.store.commit()
-
-
-def ready(load: Workload, engine: str, device: str, precision: str) -> Prepared:
-    return prepare(load.experiment(engine, device, precision, 1000), data=load.data(), model=load.net())
-
-
-def measure(load: Workload, system: str, device: str, precision: str, rounds: int) -> dict:
-    """One row of the table, without the ratios."""
-    with set_precision(precision):
-        if system == "bare-loop":
-            torch.backends.cudnn.benchmark = True
-            source = ready(load, "loop", "cpu", "float32")
-            rows = [source.federation.engine.setting.source.index[k] for k in range(source.federation.task.clients)]
-            data, plan = load.data(), source.federation.plan
-            source.federation.engine.close()
-            bare, rounds_done = Bare(load, rows, data.train.x, data.train.y, device, precision), iter(range(1, 10**6))
-            median, spread, first, peak = timed(
-                lambda: bare.round(plan.participants(next(rounds_done))), rounds, device
-            )
-            padding = 0.0
-        else:
-            torch.backends.cudnn.benchmark = False
-            made = ready(load, system.removeprefix("unskew-"), device, precision)
-            player = Unskew(made)
-            median, spread, first, peak = timed(player, rounds, device)
-            padding = made.federation.engine.padding_share
-            made.federation.engine.close()
-    gc.collect()
-    if device.startswith("cuda"):
+        player = make(load, system, how)
+        ms = [1000 * seconds(player, how) for _ in range(rounds + WARM.get(system, 1))]
+        found.append(Timed(system, ms, torch.cuda.max_memory_allocated() / 2**20, player.padding))
+        player.close()
+        del player
+        gc.collect()
         torch.cuda.empty_cache()
-    return {
-        "workload": load.name,
-        "system": system,
-        "device": device_name(torch.device(device)),
-        "precision": precision,
-        "ms_per_round": round(median, 2),
-        "spread_ms": round(spread, 2),
-        "first_round_ms": round(first, 1),
-        "peak_mem_mib": round(peak, 1),
-        "padding_share": round(padding, 4),
-        "versions": f"unskew {__version__} torch {torch.__version__}",
-        "commit": commit(),
-    }
+    return found
 
 
-def agreement(load: Workload, device: str, precision: str) -> float:
-    """Largest difference of the weights after one round between the engines, relative to how far they moved."""
+def in_turn(load: Workload, systems: list[str], how: How, rounds: int) -> list[Timed]:
+    """A round of each in turn."""
+    players = {system: make(load, system, how) for system in systems}
+    found = {system: Timed(system, []) for system in systems}
+    for _ in range(rounds + max((WARM.get(system, 1) for system in systems), default=0)):
+        for system, player in players.items():
+            found[system].ms.append(1000 * seconds(player, how))
+    for system, player in players.items():
+        found[system].padding = player.padding
+        player.close()
+    return list(found.values())
+
+
+def measure(load: Workload, systems: list[str], how: How, rounds: int) -> list[Timed]:
+    """All systems; one that is not here is left out, with the reason on the screen."""
+    own = [system for system in systems if system != "pfl"]
+    with set_precision(how.precision):
+        found = (one_after_another if how.device.startswith("cuda") else in_turn)(load, own, how, rounds)
+        if "pfl" in systems:
+            theirs = rounds_of_pfl(load, how, rounds + 1)
+            if "skipped" in theirs:
+                sys.stdout.write(f"{load.name} pfl skipped: {theirs['skipped']}\n")
+            else:
+                found.append(Timed("pfl", theirs["ms"], theirs["peak_mem_mib"], 0.0, theirs["versions"]))
+    return found
+
+
+def rows(load: Workload, found: list[Timed], how: How, device: str) -> list[dict]:
+    """Lines of the table, and the same on the screen with spread and first round."""
+    medians = {timed.system: statistics.median(timed.warm) for timed in found}
+    least, samples = floor(load, how.device, how.precision)
+    bare, lines = medians.get("bare-loop", float("nan")), []
+    for timed in found:
+        ms, warm = medians[timed.system], sorted(timed.warm)
+        spread = warm[3 * len(warm) // 4] - warm[len(warm) // 4]
+        lines.append(
+            {
+                "workload": load.name,
+                "system": timed.system,
+                "device": device,
+                "precision": how.precision,
+                "ms_per_round": round(ms, 2),
+                "samples_per_s": round(1000 * samples / ms),
+                "peak_mem_mib": round(timed.peak, 1),
+                "padding_share": round(timed.padding, 4),
+                "ratio_to_bare_loop": round(bare / ms, 3),
+                "ratio_to_floor": round(ms / least, 2) if least else "",
+                "versions": timed.versions,
+                "commit": commit(),
+            }
+        )
+        sys.stdout.write(
+            f"{load.name} {timed.system} {how.precision}: {ms:.2f} ms, spread {spread:.2f}, first {timed.ms[0]:.0f}, "
+            f"{timed.peak:.0f} MiB, {bare / ms:.2f} x bare, {lines[-1]['ratio_to_floor']} x floor\n"
+        )
+        sys.stdout.flush()
+    return lines
+
+
+def agreement(load: Workload, how: How) -> float:
+    """How far the weights of the engines are apart after a few steps, relative to how far they moved."""
     ends = []
-    few = replace(load, participation=3.5 / load.partition["clients"])  # three clients tell as much as fifty
-    with set_precision(precision):
+    # Three clients tell as much as fifty.
+    few = replace(load, participation=3.5 / load.partition["clients"], local=load.local | {"steps": FEW})
+    with set_precision(how.precision):
         for engine in ("loop", "stacked"):
-            made = ready(few, engine, device, precision)
-            player = Unskew(made)
+            player = Unskew(few, engine, how)
             start = player.snap.model
-            player()
-            player()
+            for _ in range(3):  # as it is, recorded, played
+                player()
             ends.append({k: t.double().cpu() for k, t in player.snap.model.items() if t.is_floating_point()})
-            made.federation.engine.close()
+            player.close()
     moved = sum(float((ends[0][k] - start[k].double().cpu()).pow(2).sum()) for k in ends[0])
     apart = sum(float((ends[0][k] - ends[1][k]).pow(2).sum()) for k in ends[0])
     return (apart / moved) ** 0.5
@@ -132,36 +164,39 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--check", action="store_true", help="also compare the engines' weights after two rounds")
+    parser.add_argument("--workers", type=int, default=1, help="processes of unskew-loop, threads of the others")
+    parser.add_argument("--check", action="store_true", help="also compare the engines' weights after a few steps")
+    parser.add_argument("--pfl-python", default=sys.executable, help="interpreter that has pfl and torch")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    how = How(args.device, args.precision, args.workers, args.pfl_python)
+    device = device_name(torch.device(args.device))
+    if args.device == "cpu":
+        torch.set_num_threads(args.workers)
+        device += f", {args.workers} thread{'s' if args.workers > 1 else ''}"
     for name in args.workloads:
         load = WORKLOADS[name]
-        lines = [measure(load, s, args.device, args.precision, args.rounds) for s in args.systems.split(",")]
-        bare = next((line["ms_per_round"] for line in lines if line["system"] == "bare-loop"), float("nan"))
-        least, samples = floor(load, args.device, args.precision)
-        for line in lines:
-            line["samples_per_s"] = round(1000 * samples / line["ms_per_round"])
-            line["ratio_to_bare_loop"] = round(bare / line["ms_per_round"], 2)
-            line["ratio_to_floor"] = round(line["ms_per_round"] / least, 2) if least else ""
-            keys = ("workload", "system", "precision", "ms_per_round", "spread_ms", "first_round_ms", "peak_mem_mib")
-            sys.stdout.write(" ".join(str(line[k]) for k in (*keys, "ratio_to_bare_loop", "ratio_to_floor")) + "\n")
-            sys.stdout.flush()
+        if name == "scale-clients":
+            clients.show(load)
+        found = measure(load, [s for s in args.systems.split(",") if s], how, args.rounds)
+        lines = rows(load, found, how, device) if found else []
         if args.check:
-            sys.stdout.write(f"{name}: engines differ by {agreement(load, args.device, args.precision):.2e}\n")
-        if args.out:
-            keep(args.out, pd.DataFrame(lines)[COLUMNS])
+            sys.stdout.write(f"{name}: engines differ by {agreement(load, how):.2e} after {FEW} steps, three rounds\n")
+        if args.out and lines:
+            keep(args.out / "speed.csv", pd.DataFrame(lines)[COLUMNS])
+            each = [dict(zip(KEY, (load.name, t.system, device, how.precision))) | {"round": i + 1, "ms": round(ms, 2)}
+                    for t in found for i, ms in enumerate(t.ms)]  # fmt: skip
+            keep(args.out / "speed-rounds.csv", pd.DataFrame(each))
 
 
 def keep(path: Path, fresh: pd.DataFrame) -> None:
     """Add rows; those of the same workload, system, device and precision are replaced."""
-    key = ["workload", "system", "device", "precision"]
     if path.exists():
         old = pd.read_csv(path)
-        mine = set(fresh[key].agg("|".join, axis=1))
-        fresh = pd.concat([old[~old[key].agg("|".join, axis=1).isin(mine)], fresh])
+        mine = set(fresh[KEY].agg("|".join, axis=1))
+        fresh = pd.concat([old[~old[KEY].agg("|".join, axis=1).isin(mine)], fresh])
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh.to_csv(path, index=False)
+    fresh.sort_values(KEY, kind="stable").to_csv(path, index=False)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from workloads import Workload
 
+from unskew.core.per_client import PerClient
+
 
 class Bare:
-    """FedAvg, and MOON where the workload asks for it."""
+    """FedAvg, and MOON where the workload asks for it; `rows` are on the device."""
 
-    def __init__(self, load: Workload, rows: list[Tensor], x: Tensor, y: Tensor, device: str, precision: str) -> None:
-        self.load, self.rows, self.x, self.y = load, [r.to(device) for r in rows], x.to(device), y.to(device)
+    def __init__(
+        self, load: Workload, rows: PerClient[Tensor], x: Tensor, y: Tensor, device: str, precision: str
+    ) -> None:
+        self.load, self.rows, self.x, self.y = load, rows, x.to(device), y.to(device)
         self.device, self.half = torch.device(device), precision == "bf16"
         self.model = load.net().to(device).train()
         self.globally = {k: v.clone() for k, v in self.model.state_dict().items()}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unskew.core.client import Client, End, Newcomer
+    from unskew.core.letter import Letter
     from unskew.core.messages import Messages
     from unskew.core.part import Artefact, Exchange, Part, Sizes, Stream
     from unskew.core.registry import method, part
@@ -34,6 +35,7 @@ _WHERE = {
     "End": ("core.client", "End"),
     "Exchange": ("core.part", "Exchange"),
     "Experiment": ("experiment", "Experiment"),
+    "Letter": ("core.letter", "Letter"),
     "Loaded": ("results.load", "Loaded"),
     "Messages": ("core.messages", "Messages"),
     "Newcomer": ("core.client", "Newcomer"),
@@ -78,6 +80,7 @@ __all__ = [
     "End",
     "Exchange",
     "Experiment",
+    "Letter",
     "Loaded",
     "Messages",
     "Newcomer",

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from unskew.commands.audit import audit
 from unskew.commands.compare import compare
 from unskew.commands.data import app as data_app
 from unskew.commands.demo import demo
@@ -17,12 +18,13 @@ from unskew.commands.methods import methods
 from unskew.commands.models import models
 from unskew.commands.partition import partition
 from unskew.commands.report import report
+from unskew.commands.reproduce import reproduce
 from unskew.commands.run import run
 from unskew.errors import Stopped, UserError
 
 INTERRUPTED = 130
 # What a newcomer needs first comes first in the help; a command that is not named here comes last.
-ORDER = ("demo", "run", "compare", "report", "partition", "methods", "models", "data", "export")
+ORDER = ("demo", "run", "compare", "reproduce", "report", "audit", "partition", "methods", "models", "data", "export")
 
 
 class Ordered(TyperGroup):
@@ -50,8 +52,10 @@ def about() -> None:
 
 app.command()(run)
 app.command()(compare)
+app.command()(reproduce)
 app.command()(demo)
 app.command()(report)
+app.command()(audit)
 app.command()(partition)
 app.command()(methods)
 app.command()(models)

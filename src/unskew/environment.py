@@ -33,7 +33,12 @@ def pick_device(wanted: str) -> torch.device:
 
 def device_name(device: torch.device) -> str:
     """The vendor's name."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    known = Path("/proc/cpuinfo")  # Linux; elsewhere Python knows
+    lines = known.read_text().splitlines() if known.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def cores() -> int:

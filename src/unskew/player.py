@@ -11,14 +11,14 @@ from unskew.core.client import own
 from unskew.core.federation import Phase
 from unskew.core.finite import NotFiniteError
 from unskew.core.server import Report, Snapshot
-from unskew.core.state import Tree, flatten
+from unskew.core.state import Tree
 from unskew.engine.base import Score, sum_of, to_device
-from unskew.engine.workers import to_bytes
 from unskew.environment import describe
 from unskew.errors import UserError
 from unskew.prepare import Prepared
 from unskew.process import uninterrupted
 from unskew.results.folder import Folder
+from unskew.results.messages import to_files
 from unskew.results.rows import Row, RowMaker, accuracy
 from unskew.results.tables import CLIENTS, Summary, Table, best_of, summarise
 from unskew.track import opened
@@ -127,7 +127,7 @@ class Player:
         due = snap.round % self.experiment.evaluate.every == 0 or snap.round == self.experiment.rounds
         scores = self._scores(snap) if due else {}
         self.federation.phase("evaluate", snap.round)
-        self._keep_messages(snap.round, report)
+        self._keep_messages(snap)
         times = [("train", trained - began), ("evaluate", time.monotonic() - trained)]
         rows = self._complete(snap, report, scores, times)
         if time.monotonic() - self._saved_at >= self.experiment.checkpoint.seconds:
@@ -157,7 +157,7 @@ class Player:
         """Exchanges at the end, and the files that people read. What happens here is saved whole or played again."""
         self._save(snap)
         closed, report = self.federation.close(snap)
-        self._keep_messages(snap.round, report)
+        self._keep_messages(closed)
         rows = list(self.rows.terms(snap.round, report))
         if closed.ledger.entries:  # an exchange at the end may have changed the model
             rows += self.rows.scores(snap.round, self._scores(closed), "end of run ")
@@ -203,12 +203,14 @@ class Player:
     def _on_device(self, client: int) -> Tree:
         return to_device(self.store.get(client), self.federation.engine.device)
 
-    def _keep_messages(self, round: int, report: Report) -> None:
-        for name, message in report.messages.items():
-            self.folder.write(f"messages/{round:06d}-{name}.safetensors", to_bytes(flatten(message)))
+    def _keep_messages(self, snap: Snapshot) -> None:
+        """The files of a round's recorded messages; a checkpoint names them once the round is complete."""
+        self.folder.write_messages(snap.round, to_files(snap.ledger.kept))
+        snap.ledger.kept.clear()  # they may be as large as all clients' models together
 
     def _write_counts(self) -> None:
         """Who holds what: for people, so with what else they read at the end."""
-        table, counts = Table(CLIENTS), self.ready.counts
-        table.add((k, c, int(counts[k, c])) for k in range(counts.shape[0]) for c in range(counts.shape[1]))
+        table = Table(CLIENTS)
+        for k, held in zip(self.ready.counted, self.ready.counts):
+            table.add((k, c, int(rows)) for c, rows in enumerate(held))
         self.folder.write("clients.parquet", table.to_bytes())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from unskew import data as datasets
 from unskew import models
 from unskew.core.federation import Federation
+from unskew.core.home import Home, InMemory, OnDisk
 from unskew.core.ledger import fingerprint
 from unskew.core.method import Task
+from unskew.core.per_client import ByRule, looked_at
 from unskew.core.plan import Plan, key_of
 from unskew.core.state import size_in_bytes
 from unskew.core.store import ClientStore
@@ -36,6 +38,8 @@ from unskew.models.model import Model
 from unskew.models.norms import POLICIES
 from unskew.stop import Stop
 
+STATE_IN_MEMORY = 2**30  # bytes of the host's memory for clients' state; more of it rests on disk
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -44,7 +48,8 @@ class Prepared:
     experiment: Experiment
     federation: Federation
     dataset: Dataset
-    counts: np.ndarray  # [clients, classes]
+    counted: Sequence[int]  # clients that the statistics of the partition look at: all, unless there are too many
+    counts: np.ndarray  # [counted, classes]
     header: list[str]
     stop: Stop  # when to stop before the last round
     world: dict[str, str]  # fingerprints of data, partition and model, which a resume must find again
@@ -56,8 +61,12 @@ def prepare(
     data: Dataset | None = None,
     model: nn.Sequential | None = None,
     data_dir: Path | None = None,
+    state_dir: Path | None = None,
 ) -> Prepared:
-    """Everything a run needs. Cheap checks come before data are read."""
+    """Everything a run needs. Cheap checks come before data are read.
+
+    state_dir: for clients' state that does not fit into memory; a temporary folder without it.
+    """
     method = experiment.create_method().build(experiment.local.work(1, experiment.rounds))
     device = pick_device(experiment.device)
     if model is None:
@@ -83,21 +92,23 @@ def prepare(
         device,
         dtype,
     )
-    store = ClientStore(setting.newcomer, _home(setting, clients))
-    rows = [len(r) for r in parts.rows]
-    counts = skew.counts(parts.rows, dataset.train.y.numpy(), classes)
+    store = ClientStore(setting.newcomer, _home(setting, state_dir))
+    rows = ByRule(lambda k: len(parts.rows[k]))
+    counted = looked_at(clients)
+    counts = skew.counts([parts.rows[k] for k in counted], dataset.train.y.numpy(), classes)
     rows_of_data = {"x": dataset.train.x, "y": dataset.train.y}
     world = {"data": fingerprint(rows_of_data), "partition": _rows_print(parts), "model": _model_print(net)}
     # The engine last: it may fork, and what fails above must not leave processes behind.
     engine = _engine(experiment, setting)
     federation = Federation(method, net, task, plan, engine, store, experiment.weights == "samples", rows)
     header = [*_header(experiment, federation, dataset, counts, parts), *stop.header]
-    return Prepared(experiment, federation, dataset, counts, header, stop, world)
+    return Prepared(experiment, federation, dataset, counted, counts, header, stop, world)
 
 
 def _rows_print(parts: Parts) -> str:
-    sizes = torch.tensor([len(rows) for rows in parts.rows])
-    return fingerprint({"sizes": sizes, "rows": torch.from_numpy(np.concatenate(parts.rows))})
+    rows = [parts.rows[k] for k in looked_at(len(parts.rows))]
+    sizes = torch.tensor([len(row) for row in rows])
+    return fingerprint({"sizes": sizes, "rows": torch.from_numpy(np.concatenate(rows))})
 
 
 def _model_print(net: Model) -> str:
@@ -176,7 +187,7 @@ def _cuts(net: Model, x: Tensor) -> Iterator[Tensor]:
 
 
 def _source(experiment: Experiment, dataset: Dataset, parts: Parts, device: torch.device, dtype: torch.dtype) -> Source:
-    index = {k: torch.from_numpy(np.ascontiguousarray(rows)) for k, rows in enumerate(parts.rows)}
+    index = ByRule(lambda k: torch.from_numpy(np.ascontiguousarray(parts.rows[k])))
     augment = Augment(**experiment.data.augment.model_dump())
     x, y = dataset.train.x.to(device), dataset.train.y.to(device)
     return Source(x, y, index, len(dataset.classes), dataset.preparer(device, dtype), dtype, augment)
@@ -194,11 +205,17 @@ def _engine(experiment: Experiment, setting: Setting) -> Engine:
     return LoopEngine(setting, experiment.engine.workers or cores())
 
 
-def _home(setting: Setting, clients: int) -> torch.device:
-    """Client state stays on the GPU if all clients' would take less than a quarter of it."""
-    size = size_in_bytes(setting.newcomer(0))  # type: ignore[arg-type]
-    fits = clients * size < memory_there_is(setting.device) / 4
-    return setting.device if fits else torch.device("cpu")
+def _home(setting: Setting, folder: Path | None) -> Home:
+    """Client state stays on the GPU if it takes less than a quarter of it, else on the host if little, else on disk."""
+    plan = setting.plan
+    one = size_in_bytes(setting.newcomer(0))  # type: ignore[arg-type]
+    # Exchanges may ask everybody; without one only those who took part have a state.
+    asks_all = any(part.exchange is not None and part.exchange.who == "all" for part in setting.method.parts)
+    trained = setting.task.rounds * len(plan.participants(1))
+    size = one * (plan.clients if asks_all else min(plan.clients, trained))
+    if setting.device.type == "cuda" and size < memory_there_is(setting.device) / 4:
+        return InMemory(setting.device)
+    return InMemory(torch.device("cpu")) if size <= STATE_IN_MEMORY else OnDisk(folder)
 
 
 def _header(
@@ -213,7 +230,7 @@ def _header(
         f"method     {experiment.label}: {', '.join(_written(part) for part in federation.method.parts)}",
         f"data       {dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test rows, "
         f"{len(dataset.classes)} classes{held_out}",
-        *(f"partition  {line}" for line in skew.describe(counts, parts.notes, local.batch)),
+        *(f"partition  {line}" for line in skew.describe(counts, parts.notes, local.batch, federation.task.clients)),
         f"model      {model.name}: {model.count:,} parameters",
         f"work       {len(federation.plan.participants(1))} of {federation.task.clients} clients a round, {amount} of "
         f"batch {local.batch}, {local.optimiser} at {local.lr:g} ({local.schedule.name})",

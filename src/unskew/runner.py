@@ -18,7 +18,7 @@ from unskew.player import Player, Run
 from unskew.prepare import prepare
 from unskew.process import precision, told_when_full
 from unskew.recipe import validate
-from unskew.results.folder import Folder, check_whole, summary_in
+from unskew.results.folder import STATE, Folder, check_whole, summary_in
 from unskew.results.tables import LEDGER, METRICS, Table
 from unskew.strict import dotted
 from unskew.watch import Callback, Show, Silent
@@ -59,11 +59,12 @@ def run(
         if manifest and manifest["finished"]:
             return finished_run(path, manifest)
         try:
-            ready = prepare(experiment, data=data, model=model, data_dir=Path(data_dir) if data_dir else None)
+            root = Path(data_dir) if data_dir else None
+            ready = prepare(experiment, data=data, model=model, data_dir=root, state_dir=path / STATE)
         except UserError:
             folder.discard_if_empty()
             raise
-        with contextlib.closing(ready.federation.engine):
+        with contextlib.closing(ready.federation.store), contextlib.closing(ready.federation.engine):
             return Player(ready, folder, identity, show or Silent(), watched, phase).play(manifest)
 
 

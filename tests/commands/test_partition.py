@@ -90,13 +90,13 @@ def test_expected_share_of_classes_against_all_cohorts() -> None:
     for size in (1, 2, 3, 6):
         cohorts = list(combinations(range(6), size))
         want = np.mean([(counts[list(cohort)].sum(axis=0) > 0).mean() for cohort in cohorts])
-        found = split._cohorts(counts, [list(cohorts[0])], size)
+        found = split._cohorts(counts, [counts[list(cohorts[0])]], 6, size)
         assert found.expected == pytest.approx(want)
 
 
 def test_lowest_share_names_its_round() -> None:
     counts = np.array([[1, 1, 0], [0, 1, 1], [0, 1, 0]])
-    found = split._cohorts(counts, [[0, 1], [2], [0]], 1)
+    found = split._cohorts(counts, [counts[k] for k in ([0, 1], [2], [0])], 3, 1)
     assert (found.lowest, found.lowest_round) == (pytest.approx(1 / 3), 2)
 
 
@@ -105,8 +105,8 @@ def test_padding_of_the_stacked_engine() -> None:
     from unskew.core.work import Work
 
     work = Work(batch=1, lr=0.1)
-    even = split._steps(np.full((3, 1), 5), [[0, 1, 2]], work)
-    ragged = split._steps(np.arange(1, 71)[:, None], [list(range(70))], work)
+    even = split._steps(np.full((3, 1), 5), [np.full((3, 1), 5)], work)
+    ragged = split._steps(np.arange(1, 71)[:, None], [np.arange(1, 71)[:, None]], work)
     assert (even.padding, even.longest, even.total) == (0, 5, 15)
     assert 0 < ragged.padding < 0.05
 
@@ -121,7 +121,7 @@ WARN = {
 @pytest.mark.parametrize("words", WARN)
 def test_what_cannot_work_is_said(words: str) -> None:
     counts = np.array(WARN[words])
-    cohorts = split._cohorts(counts, [list(range(len(counts)))], len(counts))
+    cohorts = split._cohorts(counts, [counts], len(counts), len(counts))
     assert any(words in line for line in split.warnings(counts, cohorts))
 
 

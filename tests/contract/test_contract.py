@@ -14,6 +14,7 @@ from small import METHODS, dataset, experiment, federation, network
 import unskew as us
 from unskew.core import registry
 from unskew.core.federation import Federation
+from unskew.core.messages import as_state
 from unskew.core.method import hyper_parameters
 from unskew.core.plan import Plan
 from unskew.core.server import Report, Snapshot
@@ -68,8 +69,9 @@ def test_loop_equals_stacked_under_every_batchnorm_policy(method: str, policy: s
         torch.testing.assert_close(stacked[name], loop[name], msg=lambda text, n=name: f"{n}: {text}", **TOLERANCE)
     if policy == "local":
         fed = replace(feds[0], keeps=lambda round, client: True)
-        sent = flatten(fed.play(fed.start())[1].messages)
-        assert not [name for name in sent if name.split("/")[-1] in fed.model.private]
+        kept = fed.play(fed.start())[0].ledger.kept
+        assert kept
+        assert not [name for _, _, value in kept for name in as_state(value) if name in fed.model.private]
 
 
 def test_loop_and_stacked_send_the_same(method: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toolbox import equal, federation, gather, last_model, played, server
+from toolbox import equal, federation, gather, last_model, messages, played, server
 
 from unskew.core.state import State
 from unskew.methods.fedavgm import AverageMomentum
@@ -60,8 +60,8 @@ def test_rounds_follow_the_recursion() -> None:
     fed = federation("fedavgm", norm=True)
     snap = fed.start()
     w, v = snap.model, {name: torch.zeros_like(snap.model[name]) for name in fed.model.parameters}
-    for snap, report in played(fed, 3):
-        models = [(fed.rows[int(k)], m["avgm"]["weights"]) for k, m in report.messages.items()]
+    for snap, _ in played(fed, 3):
+        models = [(fed.rows[int(k)], m["avgm"]["weights"]) for k, m in messages(snap).items()]
         mean = {name: sum(n * m[name] for n, m in models) / sum(n for n, _ in models) for name in w}
         v = {name: 0.7 * v[name] + (w[name] - mean[name]) for name in v}
         want = {name: w[name] - v[name] if name in v else mean[name] for name in w}

@@ -1,7 +1,7 @@
 """FedCurv: the reduced penalty, the Fisher pass, and the sums over clients."""
 
 import torch
-from toolbox import equal, federation, last_model, leaves_of, network, played, view_of
+from toolbox import equal, federation, last_model, leaves_of, messages, network, played, view_of
 from torch.nn import functional as F
 
 from unskew.core.part import Sizes
@@ -58,12 +58,12 @@ def test_server_holds_the_sum_of_the_latest_of_all_clients() -> None:
 def test_fisher_is_the_mean_of_squared_batch_gradients() -> None:
     """Client 1 of five rows, batches of four: gradients of the mean over 4 and over 1 row, squared, averaged."""
     fed = federation("fedcurv")
-    ((_, report),) = played(fed, 1)
+    ((snap, _),) = played(fed, 1)
     source, setting = fed.engine.setting.source, fed.engine.setting
     pick = fed.plan.part_draws(fed.method.parts[-1], "share", 1, 1, _sizes(5))["pick"]
     model = Model(network(), dtype=torch.float64)
     leaves = leaves_of(model) | {
-        name: t.clone().requires_grad_() for name, t in report.messages["1"]["average"]["weights"].items()
+        name: t.clone().requires_grad_() for name, t in messages(snap)["1"]["average"]["weights"].items()
     }
     squares = []
     for batch in pick:

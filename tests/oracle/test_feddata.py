@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toolbox import equal, federation, last_model, played
+from toolbox import equal, federation, last_model, messages, played
 
 from unskew.engine.feed import Cohort
 
@@ -33,14 +33,14 @@ def test_the_pool_is_sent_once_to_each_client() -> None:
 def test_an_epoch_is_longer_and_weights_are_not() -> None:
     """Client 3 has one row and five of the pool: two steps an epoch instead of one; it weighs 1 of 60."""
     fed = federation("feddata", SIZES)
-    ((snap, report),) = played(fed, 1)
+    ((snap, _),) = played(fed, 1)
     received = fed.received(snap)
     feed = Cohort(fed.engine.setting, fed.engine.setting.source, 2, received, [3], [{}])
     assert feed.steps == [2 * 2]
     batch = feed.between(0, 4, 1).batch
     seen = batch["x"][batch["w"] > 0]
     assert len(seen) == 2 * 6
-    weights = [report.messages[str(k)]["average"]["weights"] for k in range(4)]
+    weights = [messages(snap)[str(k)]["average"]["weights"] for k in range(4)]
     for name, tensor in snap.model.items():
         want = sum(n * w[name] for n, w in zip(SIZES, weights)) / sum(SIZES)
         torch.testing.assert_close(tensor, want)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toolbox import equal, federation, last_model, leaves_of, network, played, view_of
+from toolbox import equal, federation, last_model, leaves_of, messages, network, played, view_of
 from torch import nn
 
 from unskew.methods.fedprox import Proximal
@@ -62,8 +62,8 @@ def test_stronger_mu_stays_nearer() -> None:
     far = []
     for mu in (0.0, 1.0, 5.0):
         fed = federation([{"fedprox": {"mu": mu}}], local=local)
-        ((_, report),) = played(fed, 1)
+        ((snap, _),) = played(fed, 1)
         start = fed.model.initial
-        sent = [m["average"]["weights"] for m in report.messages.values()]
+        sent = [m["average"]["weights"] for m in messages(snap).values()]
         far.append(sum(float((w[name] - start[name]).pow(2).sum()) for w in sent for name in w))
     assert far[0] > far[1] > far[2] > 0

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from toolbox import equal, federation, last_model, leaves_of, network, played, view_of
+from toolbox import equal, federation, last_model, leaves_of, messages, network, played, view_of
 
 from unskew.core.state import State
 from unskew.core.view import View
@@ -134,9 +134,9 @@ def test_client_keeps_its_final_local_model() -> None:
     """Statistics included; a client never chosen has the initial model, not the one it would receive."""
     fed = federation("moon", participation=0.5, norm=True, rounds=2)
     kept = dict.fromkeys(range(4), fed.model.initial)
-    for snap, report in played(fed, 2):
-        kept |= {int(k): message["average"]["weights"] for k, message in report.messages.items()}
-        assert len(report.messages) == 2
+    for snap, _ in played(fed, 2):
+        kept |= {int(k): message["average"]["weights"] for k, message in messages(snap).items()}
+        assert len(messages(snap)) == 2
         for k, want in kept.items():
             assert equal(fed.store.get(k)["moon"], want)
             assert not equal(want, snap.model)

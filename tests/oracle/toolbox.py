@@ -15,7 +15,7 @@ from unskew.core.messages import Inbox, Messages
 from unskew.core.method import Task
 from unskew.core.part import Part
 from unskew.core.server import Report, Server, Snapshot
-from unskew.core.state import State
+from unskew.core.state import Message, State
 from unskew.core.view import Batch, Clock, Pass, View
 from unskew.core.work import Work
 from unskew.models.model import Model
@@ -122,3 +122,12 @@ def logits_view(student: Tensor, teacher: Tensor, y: Tensor, w: Tensor | None = 
 def leaves_of(model: Model) -> State:
     """Trainable copies of the initial parameters."""
     return {name: model.initial[name].clone().requires_grad_() for name in model.parameters}
+
+
+def messages(snap: Snapshot) -> dict[str, Message]:
+    """What each client of the last round sent after training."""
+    found: dict[str, Message] = {}
+    for entry, _, value in snap.ledger.kept:
+        if (entry.direction, entry.phase) == ("up", "train") and entry.part != "model":
+            found.setdefault(str(entry.client), {}).setdefault(entry.part, {})[entry.artefact] = value
+    return found

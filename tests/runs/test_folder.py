@@ -128,7 +128,10 @@ def test_every_file_is_what_its_name_says(folder: Path) -> None:
 
 
 def test_only_the_recorded_messages(folder: Path) -> None:
-    assert sorted(p.name for p in (folder / "messages").iterdir()) == ["000002-0.safetensors", "000002-1.safetensors"]
+    stems = [f"000002-{who}" for who in ("0", "1", "down")]
+    assert sorted(p.name for p in (folder / "messages").iterdir()) == [
+        f"{stem}{suffix}" for stem in stems for suffix in (".json", ".safetensors")
+    ]
 
 
 def test_messages_are_what_was_sent(tmp_path: Path) -> None:
@@ -150,7 +153,7 @@ def test_ledger_knows_the_size_of_a_recorded_message(folder: Path) -> None:
     ledger = toys.rows_of(folder, "ledger")
     mine = ledger[(ledger["round"] == 2) & (ledger["client"] == 1) & (ledger["direction"] == "up")]
     tensors = safetensors.torch.load_file(folder / "messages" / "000002-1.safetensors").values()
-    assert sum(t.numel() * t.element_size() for t in tensors) + 8 == mine["bytes"].sum()
+    assert sum(t.numel() * t.element_size() for t in tensors) == mine["bytes"].sum()
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def _show(split: Split) -> None:
         terminal.print(line, markup=False, soft_wrap=True)
     classes = split.counts.shape[1]
     told = [
-        f"a round    {cohorts.size} of {len(split.counts)} clients, who hold {cohorts.expected * classes:.1f} of "
+        f"a round    {cohorts.size} of {split.clients} clients, who hold {cohorts.expected * classes:.1f} of "
         f"{classes} classes together on average; their mix is {cohorts.emd:.2f} from the overall one (0 to 2)",
         f"work       {steps.longest} steps for the longest client, {steps.median:g} for the median one, "
         f"{steps.total:,.0f} in a round; {steps.padding:.0%} padding in the stacked engine",
@@ -76,5 +76,5 @@ def _write(split: Split, path: Path) -> None:
     from unskew.results.whole import write_whole
 
     frame = pd.DataFrame(split.counts, columns=list(split.classes))
-    frame.insert(0, "client", range(len(frame)))
+    frame.insert(0, "client", list(split.counted))
     write_whole(path, frame.to_csv(index=False).encode())

@@ -138,9 +138,9 @@ def load(recipe: str, overrides: list[str] | None = None, options: dict[str, Any
             )
     name, raw, section = recipes.read(recipe, overrides)
     recipes.validate(raw, recipe)
-    compare = _read(section if section is not None else {}, recipe)
+    compare = read(section if section is not None else {}, recipe)
     if options:
-        compare = _read(_replaced(section or {}, compare, options), recipe)
+        compare = read(_replaced(section or {}, compare, options), recipe)
     return build(name, raw, compare, recipe)
 
 
@@ -190,7 +190,8 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def _read(section: Any, where: str) -> Compare:
+def read(section: Any, where: str) -> Compare:
+    """The section `compare`, or a UserError that names the offending key."""
     return recipes.read_as(_Section, {"compare": section}, where).compare
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from unskew.compare.finding import found
@@ -9,22 +10,24 @@ from unskew.compare.table import Row, Table
 from unskew.report.page import write_settings
 from unskew.report.settings import Entry, Setting, reference_first
 
+Printed = Mapping[tuple[str, str], str]  # (setting, label) -> a paper's number
 
-def write(table: Table, path: Path) -> Path:
+
+def write(table: Table, path: Path, printed: Printed | None = None) -> Path:
     """One page over the runs of the table, under the grid's labels and by the table's scores."""
     named = {name: [row for row in table.of(name) if row.runs] for name in table.settings}
-    settings = [_setting(table, name, rows) for name, rows in named.items() if rows]
+    settings = [_setting(table, name, rows, printed or {}) for name, rows in named.items() if rows]
     findings = [(name, found(table, name)) for name in table.settings]
     return write_settings(settings, findings, path, table.name, table.metric)
 
 
-def _setting(table: Table, name: str, rows: list[Row]) -> Setting:
+def _setting(table: Table, name: str, rows: list[Row], printed: Printed) -> Setting:
     """Of the rows that have runs to show; what failed altogether has a note."""
     how = [table.caption] if table.metric == "selected" else []
     notes = [f"{row.label}: {remark}." for row in table.of(name) for remark in row.remarks]
-    return Setting(name, reference_first([_entry(table, row) for row in rows]), (*how, *notes))
+    return Setting(name, reference_first([_entry(table, row, printed) for row in rows]), (*how, *notes))
 
 
-def _entry(table: Table, row: Row) -> Entry:
+def _entry(table: Table, row: Row, printed: Printed) -> Entry:
     scores = {measure: row.scores[measure] for measure in table.measures}
-    return Entry(row.label, row.runs, scores, whole=not row.failed)
+    return Entry(row.label, row.runs, scores, not row.failed, printed.get((row.setting, row.label), ""))

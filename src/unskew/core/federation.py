@@ -1,8 +1,9 @@
 """A federation plays rounds, each in the same order.
 
-1 plan · 2 exchanges before the round · 3 `now`, `down` · 4 training, exchanges after it, `up` · 5 `stand_ins` ·
-6 `merge` (the owner of the model last) · 7 `step` · 8 exchanges after the merge, with the new model. Evaluation and
-checkpoint follow in the runner. An empty cohort skips 4; with no message and no stand-in the model stays as it is.
+1 plan · 2 exchanges before the round · 3 `now`, `down` · 4 training, exchanges after it, `up`, `seal`, `open` ·
+5 `stand_ins` · 6 `merge` (the owner of the model last) · 7 `step` · 8 exchanges after the merge, with the new model.
+Evaluation and checkpoint follow in the runner. An empty cohort skips 4; with no message and no stand-in the model stays
+as it is.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ import torch
 
 from unskew.core.client import Received
 from unskew.core.finite import finite_terms
-from unskew.core.ledger import Ledger
+from unskew.core.ledger import Keeps, Ledger, nothing
+from unskew.core.letter import Letter
 from unskew.core.messages import Inbox, check_declared, in_order, is_finite
 from unskew.core.method import Method, Task
 from unskew.core.part import Artefact, Exchange, Part
+from unskew.core.per_client import PerClient
 from unskew.core.plan import Plan
 from unskew.core.server import Report, Server, Snapshot
-from unskew.core.state import State
+from unskew.core.state import Message, State
 from unskew.core.store import ClientStore
 from unskew.errors import UserError
 from unskew.models.model import Model
@@ -47,8 +50,8 @@ class Federation:
     engine: Engine
     store: ClientStore
     weigh_by_rows: bool
-    rows: list[int]  # rows of each client
-    keeps: Callable[[int, int], bool] = lambda round, client: False  # whose messages are kept
+    rows: PerClient[int]  # how many each client has
+    keeps: Keeps = nothing  # whose messages are kept
     phase: Phase = lambda name, round: None
 
     def start(self) -> Snapshot:
@@ -61,7 +64,7 @@ class Federation:
 
     def play(self, before: Snapshot) -> tuple[Snapshot, Report]:
         """One round. `before` is left untouched, so that an interrupted round can be played again."""
-        snap, report = replace(before, round=before.round + 1, ledger=before.ledger.next()), Report()
+        snap, report = replace(before, round=before.round + 1, ledger=before.ledger.next(self.keeps)), Report()
         return self.in_force(snap.round)._play(snap, report), report
 
     def in_force(self, round: int) -> Federation:
@@ -70,7 +73,7 @@ class Federation:
 
     def close(self, snap: Snapshot) -> tuple[Snapshot, Report]:
         """Exchanges at the end of the run."""
-        snap, report = replace(snap, ledger=snap.ledger.next()), Report()
+        snap, report = replace(snap, ledger=snap.ledger.next(self.keeps)), Report()
         participants = self.plan.participants(max(snap.round, 1))
         return self.in_force(snap.round)._exchange(snap, "at the end", participants, report), report
 
@@ -127,7 +130,7 @@ class Federation:
         busy = [k for k in participants if self.rows[k]]
         terms: dict[int, State] = {}
         for outcome in self.engine.train(snap.round, received, busy, self.store.get):
-            size = torch.zeros((), dtype=torch.int64)
+            size = torch.tensor(self.rows[outcome.client])
             snap.ledger.up(snap.round, "train", outcome.client, "model", "samples", SAMPLES, size)
             terms[outcome.client] = dict(sorted(outcome.terms.items(), key=lambda term: _place(term[0], list(parts))))
             # Together or not at all: state that belongs to a refused share must not stay with the client.
@@ -159,18 +162,27 @@ class Federation:
     ) -> bool:
         """One client's message: declared, entered in the ledger, refused or added up, its state kept."""
         client, message = outcome.client, in_order(outcome.message, declared)
-        taken = acceptable and inbox.add(client, self.rows[client], message, outcome.finite)
+        opened = self._open(snap, client, message) if phase == "train" else message
+        # What was coded can be finite and give a number that is not: then what the engine has seen does not count.
+        finite = outcome.finite if opened is message else None
+        taken = acceptable and inbox.add(client, self.rows[client], opened, finite)
         for part, sent in message.items():
             for name, value in sent.items():
                 snap.ledger.up(snap.round, phase, client, part, name, declared[part][name], value)
-        if self.keeps(snap.round, client):
-            name = f"{client}" if phase == "train" else f"{client}-{phase.replace(' ', '-')}"
-            report.messages[name] = report.messages.get(name, {}) | message
         if taken:
             self.store.put(client, self.store.get(client) | outcome.mine)
         elif client not in report.dropped:
             report.dropped.append(client)
         return taken
+
+    def _open(self, snap: Snapshot, client: int, message: Message) -> Message:
+        """The message as it was before the parts sealed it; one that cannot be opened stops the run by name."""
+        try:
+            for part in reversed(self.method.seals):
+                message = part.open(Letter(message, self.method.update, snap.model, self.model.shared))
+        except UserError as error:
+            raise UserError(f"client {client}: {error}") from error
+        return message
 
     def _stand_in(self, snap: Snapshot, absent: list[int], inbox: Inbox, report: Report) -> None:
         """What trains for absent clients, by the server's own engine and outside the ledger: nothing travels.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
 
 from unskew.core.messages import as_state
 from unskew.core.part import Artefact
@@ -25,18 +27,39 @@ class Entry(NamedTuple):
     bytes: int
 
 
+class Sent(NamedTuple):
+    """An entry with what it stands for: what an observer on the wire would have, and all he would have."""
+
+    entry: Entry
+    reduce: str  # how far it may be added up on the way
+    value: Value
+
+
+Keeps = Callable[[int, int], bool]  # (round, client): whether what the entries stand for is kept
+
+
+def nothing(round: int, client: int) -> bool:
+    return False
+
+
 @dataclass
 class Ledger:
-    """Entries of one round, the totals of the run, and who holds which lasting artefact."""
+    """Entries of one round, the totals of the run, and who holds which lasting artefact.
+
+    Recording is done here and nowhere else, so that no record can hold more than the ledger lists.
+    """
 
     entries: list[Entry] = field(default_factory=list)
     bytes_up: int = 0
     bytes_down: int = 0
     holders: dict[str, dict[str, list[int] | str]] = field(default_factory=dict)
+    keeps: Keeps = nothing
+    kept: list[Sent] = field(default_factory=list)
 
     def up(self, round: int, phase: str, client: int, part: str, name: str, artefact: Artefact, value: Value) -> None:
         """A client sent something."""
-        self._enter(Entry(round, phase, client, "up", part, name, artefact.kind, size_in_bytes(value)))
+        entry = Entry(round, phase, client, "up", part, name, artefact.kind, size_in_bytes(value))
+        self._enter(entry, artefact, value)
 
     def down(
         self, round: int, phase: str, clients: Iterable[int], part: str, name: str, artefact: Artefact, value: Value
@@ -44,10 +67,12 @@ class Ledger:
         """The server sent the same thing to several clients; a lasting one only to those whose copy is old."""
         size = size_in_bytes(value)
         for client in self._outdated(f"{part}/{name}", clients, value) if artefact.lasting else clients:
-            self._enter(Entry(round, phase, client, "down", part, name, artefact.kind, size))
+            self._enter(Entry(round, phase, client, "down", part, name, artefact.kind, size), artefact, value)
 
-    def _enter(self, entry: Entry) -> None:
+    def _enter(self, entry: Entry, artefact: Artefact, value: Value) -> None:
         self.entries.append(entry)
+        if self.keeps(entry.round, entry.client):
+            self.kept.append(Sent(entry, artefact.reduce, value))
         if entry.direction == "up":
             self.bytes_up += entry.bytes
         else:
@@ -63,9 +88,9 @@ class Ledger:
         record["clients"] = sorted([*have, *fresh])
         return fresh
 
-    def next(self) -> Ledger:
+    def next(self, keeps: Keeps = nothing) -> Ledger:
         """An empty page that carries the totals on; this one stays as it is."""
-        return Ledger([], self.bytes_up, self.bytes_down, {k: dict(v) for k, v in self.holders.items()})
+        return Ledger([], self.bytes_up, self.bytes_down, {k: dict(v) for k, v in self.holders.items()}, keeps)
 
 
 def fingerprint(value: Value) -> str:
@@ -73,5 +98,6 @@ def fingerprint(value: Value) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, leaf in sorted(as_state(value).items()):
         digest.update(str((name, leaf.dtype, tuple(leaf.shape))).encode())
-        digest.update(leaf.detach().cpu().contiguous().numpy().tobytes())
+        # A view of the bytes: a copy of them would double the memory that a data set takes.
+        digest.update(leaf.detach().cpu().contiguous().numpy().reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 
+from unskew.core.letter import Place
 from unskew.core.part import Part
 from unskew.core.work import Work
 from unskew.errors import UserError
@@ -58,12 +59,34 @@ class Method:
         """List order, the owner of the model last, so that the others see the old model."""
         return tuple(sorted(self.parts, key=lambda part: part.owner))
 
+    @property
+    def seals(self) -> tuple[Part, ...]:
+        """Parts that seal messages, in list order; one that must be opened again comes last."""
+        found = [part for part in self.parts if type(part).seal is not Part.seal]
+        return tuple(sorted(found, key=_opens))
+
+    @property
+    def update(self) -> Place:
+        """Where the update of the model is in a message."""
+        owner = next(part for part in self.parts if part.owner)
+        for name, artefact in owner.sends.items():
+            if artefact.kind == "weights" and artefact.reduce in ("mean", "sum"):
+                return Place(owner.name, name, artefact.update)
+        raise UserError(
+            f"method: expected weights from {owner.name}, found {', '.join(owner.sends) or 'nothing'}; there is no "
+            f"update for {', '.join(part.name for part in self.seals)} to work on"
+        )
+
     def find(self, kind: type[P]) -> P | None:
         """The sibling of that class, if it is in the list."""
         return next((part for part in self.parts if isinstance(part, kind)), None)
 
     def build(self, work: Work) -> Method:
         """Every part meets its siblings."""
+        if len(codes := [part.name for part in self.seals if _opens(part)]) > 1:
+            raise UserError(f"method: {' and '.join(codes)} both say how the update travels; keep one of them")
+        if codes:
+            _ = self.update  # stops here if there is none
         return replace(self, parts=tuple(part.build(self, work) for part in self.parts))
 
     def now(self, round: int, task: Task) -> tuple[Method, Work]:
@@ -77,6 +100,10 @@ class Method:
     def on(self, device: torch.device, dtype: torch.dtype) -> Method:
         """The same parts with float fields as 0-dim tensors: a changing Python number would break a compiled step."""
         return replace(self, parts=tuple(_with_tensors(part, device, dtype) for part in self.parts))
+
+
+def _opens(part: Part) -> bool:
+    return type(part).open is not Part.open
 
 
 def hyper_parameters(part: Part) -> dict[str, Any]:

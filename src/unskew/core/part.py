@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from torch import Tensor
 
-from unskew.core.state import State, Value
+from unskew.core.state import Message, State, Value
 
 if TYPE_CHECKING:
     from unskew.core.client import Client, End, Newcomer
+    from unskew.core.letter import Letter
     from unskew.core.messages import Messages
     from unskew.core.method import Method, Task
     from unskew.core.server import Server, StandIn
@@ -36,6 +37,7 @@ class Artefact:
     kind: Kind
     reduce: Literal["mean", "sum", "rows", "each"] = "each"  # rows, of a broadcast: seen by `streams` and by no loss
     lasting: bool = False  # sent to a client only when changed since its last copy
+    update: bool = False  # of kind weights: relative to the received model already, not a model
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Part:
     shares: ClassVar[dict[str, Artefact]] = {}
     neutral: ClassVar[dict[str, Any]] = {}  # values at which the part changes nothing, bit for bit
     exchange: ClassVar[Exchange | None] = None
+    travels_as: ClassVar[str] = ""  # what `seal` makes of the update, in words and bytes
 
     # set-up
     def build(self, method: Method, work: Work) -> Self:
@@ -110,7 +113,7 @@ class Part:
         return {}
 
     def draws(
-        self, when: Literal["init", "steps", "share"], sizes: Sizes, generator: np.random.Generator
+        self, when: Literal["init", "steps", "share", "seal"], sizes: Sizes, generator: np.random.Generator
     ) -> dict[str, Any]:
         """Random arrays or tensors; for "steps" the leading axis is the step. Those of "init" are a client's for the
         whole run: `client_init` and every `share` see them."""
@@ -137,7 +140,15 @@ class Part:
         """Artefacts outside training, at `exchange`, and the client's new state; an empty one keeps the old."""
         return {}, client.mine
 
+    def seal(self, letter: Letter) -> tuple[Message, State]:
+        """What leaves in place of the message, and the client's new state; an empty one keeps the old."""
+        return letter.message, letter.mine
+
     # server
+    def open(self, letter: Letter) -> Message:
+        """The inverse of `seal`, before anything is added up; believes nothing that it can check."""
+        return letter.message
+
     def stand_ins(self, server: Server, absent: list[int]) -> dict[int, StandIn]:
         """Rows that train in place of absent clients."""
         return {}

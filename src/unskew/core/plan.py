@@ -5,8 +5,9 @@ and the engine, the number of workers or a resume cannot change anything.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from unskew.core.part import Part, Sizes, Stream
+from unskew.core.per_client import MANY
 from unskew.core.work import Work
 
 
@@ -55,13 +57,17 @@ class Plan:
     def participants(self, round: int) -> list[int]:
         """max(int(fraction * clients), 1) clients, drawn among those present; fewer only if fewer are present."""
         away = set(self.absent(round))
-        if self.released:
-            order = np.random.RandomState(round - 1).permutation(self.clients)  # what their choice() takes the head of
-        else:
-            order = self.generator(round, "participants").permutation(self.clients)
         # One order for all, whoever is absent.
-        present = [int(k) for k in order if int(k) not in away]
-        return sorted(present[: max(int(self.participation * self.clients), 1)])
+        present = (k for k in self._order_of_clients(round) if k not in away)
+        return sorted(islice(present, max(int(self.participation * self.clients), 1)))
+
+    def _order_of_clients(self, round: int) -> Iterator[int]:
+        if self.released:  # what their choice() takes the head of
+            return map(int, np.random.RandomState(round - 1).permutation(self.clients))
+        generator = self.generator(round, "participants")
+        if self.clients > MANY:
+            return _shuffled(generator, self.clients)
+        return map(int, generator.permutation(self.clients))
 
     def order(self, round: int, client: int, rows: int, work: Work) -> Order:
         """Shuffled passes; a partial last batch is filled with further rows of the same client at weight 0."""
@@ -90,7 +96,7 @@ class Plan:
         return torch.from_numpy(self.generator(round, client, "dropout").integers(2**31, size=steps))
 
     def part_draws(
-        self, part: Part, when: Literal["init", "steps", "share"], round: int, client: int, sizes: Sizes
+        self, part: Part, when: Literal["init", "steps", "share", "seal"], round: int, client: int, sizes: Sizes
     ) -> dict[str, Tensor]:
         """A part's own random tensors; those of "init" do not depend on the round."""
         if type(part).draws is Part.draws:  # most parts draw nothing, and a generator costs as much as a small step
@@ -98,6 +104,15 @@ class Plan:
         key: Sequence[int | str] = (client, part.name, when) if when == "init" else (round, client, part.name, when)
         drawn = part.draws(when, sizes, self.generator(*key))
         return {name: torch.as_tensor(numbers) for name, numbers in drawn.items()}
+
+
+def _shuffled(generator: np.random.Generator, count: int) -> Iterator[int]:
+    """0..count-1 in random order, as far as somebody asks: a shuffle that keeps only the places it has moved."""
+    moved: dict[int, int] = {}
+    for place in range(count):
+        other = int(generator.integers(place, count))
+        yield moved.get(other, other)
+        moved[other] = moved.pop(place, place)
 
 
 def key_of(*key: int | str, bits: int = 32) -> int:

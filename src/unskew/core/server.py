@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unskew.core.ledger import Ledger
 from unskew.core.method import Task
-from unskew.core.state import Message, State, Tree
+from unskew.core.state import State, Tree
 from unskew.models.model import Model
 
 
@@ -53,10 +53,8 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Report:
-    """What a round tells the runner: loss terms of each client, who was dropped, the messages to keep, and numbers
-    that parts tell about the server."""
+    """What a round tells the runner: loss terms of each client, who was dropped, and numbers about the server."""
 
     terms: dict[int, dict[str, float]] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=list)
-    messages: dict[str, Message] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)  # part/name

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
-from unskew.core.state import Tree, tree_map
+from unskew.core.home import Home, Kept
+from unskew.core.state import Tree
 
 
 @dataclass
@@ -16,33 +14,57 @@ class ClientStore:
     """Entries of the clients that were ever trained; a round's changes wait until the round is complete."""
 
     fresh: Callable[[int], Tree]  # state of a client without an entry
-    home: torch.device  # where entries rest: the GPU if all would fit, else the host
-    entries: dict[int, Tree] = field(default_factory=dict)
+    home: Home  # where entries rest
     changed: set[int] = field(default_factory=set)  # since the last checkpoint
-    pending: dict[int, Tree] = field(default_factory=dict)
+    _kept: dict[int, Kept] = field(default_factory=dict)
+    _pending: dict[int, Kept] = field(default_factory=dict)
+
+    @property
+    def entries(self) -> Mapping[int, Tree]:
+        """The state of complete rounds."""
+        return _Entries(self._kept)
 
     def get(self, client: int) -> Tree:
         """State by part, including this round's changes."""
-        if client in self.pending:
-            return self.pending[client]
-        return self.entries[client] if client in self.entries else self.fresh(client)
+        kept = self._pending.get(client) or self._kept.get(client)
+        return kept.tree() if kept else self.fresh(client)
 
     def put(self, client: int, tree: Tree) -> None:
         """New state, kept when the round commits. Stateless methods keep nothing."""
         if tree:
-            self.pending[client] = tree_map(lambda t: _own(t.detach().to(self.home)), tree)
+            self._pending[client] = self.home.keep(tree)
+
+    def restore(self, client: int, tree: Tree) -> None:
+        """An entry of a checkpoint."""
+        self._kept[client] = self.home.keep(tree)
 
     def commit(self) -> None:
         """The round is complete: its changes become the entries."""
-        self.entries |= self.pending
-        self.changed |= self.pending.keys()
-        self.pending = {}
+        self._kept |= self._pending
+        self.changed |= self._pending.keys()
+        self._pending = {}
 
     def rollback(self) -> None:
         """The round did not complete: forget its changes."""
-        self.pending = {}
+        self._pending = {}
+
+    def close(self) -> None:
+        """The run is over."""
+        self.home.close()
 
 
-def _own(t: Tensor) -> Tensor:
-    """A tensor with memory of its own: one client's row of a stack would keep the whole stack alive."""
-    return t.clone() if t.untyped_storage().nbytes() > t.nbytes else t
+class _Entries(Mapping[int, Tree]):
+    def __init__(self, kept: dict[int, Kept]) -> None:
+        self._kept = kept
+
+    def __getitem__(self, client: int) -> Tree:
+        return self._kept[client].tree()
+
+    def __contains__(self, client: object) -> bool:  # the inherited one would read the file
+        return client in self._kept
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)

@@ -32,9 +32,10 @@ class Frozen:
 
     def at(self, cut: int) -> Tensor:
         """Output of the first `cut` blocks on the batch."""
-        with torch.no_grad():
-            for i in range(max(c for c in self._cuts if c <= cut), cut):
-                self._cuts[i + 1] = self._model.block(self._state, self._cuts[i], i, train=False)
+        # No gradient reaches its tensors, which are detached. An attack's rows are no constants: it needs the way
+        # from them through a teacher, too.
+        for i in range(max(c for c in self._cuts if c <= cut), cut):
+            self._cuts[i + 1] = self._model.block(self._state, self._cuts[i], i, train=False)
         return at_least_float32(self._cuts[cut])
 
     @property

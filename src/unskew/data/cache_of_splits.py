@@ -3,6 +3,7 @@
 import contextlib
 import os
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from unskew.data.deal import Rows
 class Parts:
     """Row numbers of each client: ascending by default, in the released order with released draws.
 
-    rows: K arrays [n_k]; together every row of the training set once. notes: lines for the run header.
+    rows: K arrays [n_k]; together every row of the training set once, unless they are drawn on demand. notes: lines
+    for the run header.
     """
 
-    rows: list[Rows]
+    rows: Sequence[Rows]
     notes: tuple[str, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""Splits training rows over clients: iid, dirichlet, classes, shards and group, by counts or as released."""
+"""Splits training rows over clients: iid, dirichlet, classes, shards, group and on demand, by counts or as released."""
 
 import hashlib
 import math
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from unskew.data import cache_of_splits, deal
 from unskew.data.cache_of_splits import Parts
 from unskew.data.deal import Rows
+from unskew.data.on_demand import OnDemand
 from unskew.errors import UserError
 
 Draws = Literal["counts", "released"]
@@ -77,7 +78,16 @@ class Group(_Model):
     clients: int | None = Field(None, ge=1, description="Number of clients; empty means one per group")
 
 
-Partition = Annotated[Iid | Dirichlet | Classes | Shards | Group, Field(discriminator="name")]
+class OnDemandRows(_Model):
+    """Any number of clients, whose rows are drawn when they are needed; several clients may hold the same row."""
+
+    name: Literal["on-demand"] = "on-demand"
+    clients: int = Field(ge=1, description=_CLIENTS)
+    rows: int = Field(50, ge=1, description="Rows of every client; 50 in the benchmark of pfl-research")
+    per_client: int | None = Field(None, ge=1, description="Classes of every client; empty means all")
+
+
+Partition = Annotated[Iid | Dirichlet | Classes | Shards | Group | OnDemandRows, Field(discriminator="name")]
 
 
 def split(
@@ -129,6 +139,10 @@ def _drawn(partition: Partition, labels: Rows, classes: int, seed: int, group: n
     if isinstance(partition, Group):
         return Parts(_groups(partition, len(labels), group, gen))
     piles = deal.by_class(labels, classes)
+    if isinstance(partition, OnDemandRows):
+        held = partition.per_client or sum(map(bool, map(len, piles)))
+        note = "on-demand: rows are drawn for each client alone, so several clients may hold the same row"
+        return Parts(OnDemand(piles, seed, partition.clients, partition.rows, held), (note,))
     if isinstance(partition, Classes):
         return Parts(_classes(partition, piles, seed, gen))
     if isinstance(partition, Shards):

@@ -44,18 +44,23 @@ def summary(table: Rows) -> dict[str, Any]:
     }
 
 
-def describe(table: Rows, notes: Sequence[str] = (), batch: int | None = None) -> list[str]:
+def describe(table: Rows, notes: Sequence[str] = (), batch: int | None = None, clients: int | None = None) -> list[str]:
     """Says in a few lines what a run header should tell about the split.
 
-    table [K, C]; notes: lines of the split, kept last; batch: names the clients with rows but fewer than this.
+    table [K, C]; notes: lines of the split, kept last; batch: names the clients with rows but fewer than this;
+    clients: how many there are, where the table has only some of them.
     """
     found = summary(table)
+    some = clients is not None and clients > len(table)
+    who = f"{clients:,} clients, {len(table):,} of them counted, evenly spaced" if some else f"{len(table)} clients"
     lines = [
-        f"{found['clients']} clients, {int(table.sum())} rows: {found['size_min']} to {found['size_max']} each, "
+        f"{who}, {int(table.sum())} rows: {found['size_min']} to {found['size_max']} each, "
         f"median {found['size_median']:g}",
         f"classes per client {found['classes_mean']:.1f} of {table.shape[1]}, missing {found['missing_mean']:.1f}, "
         f"distance to the overall mix {found['emd']:.2f} (by size {found['emd_weighted']:.2f})",
     ]
+    if some:  # lines of the table are not numbers of clients
+        return lines + list(notes)
     if found["empty"]:
         lines.append(f"empty clients ({found['empty']}): {_named(found['empty_ids'])}")
     sizes = table.sum(axis=1)

@@ -11,12 +11,18 @@ import io
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unskew.core import registry
 from unskew.describe.cost import measure
 from unskew.describe.method import shipped
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 FILE = "methods.csv"
+SAME = ["table", "setting", "model", "preset", "rounds"]  # what recorded rows must share to be repetitions
+REPETITION = ["partition_seed", "seed"]
 
 
 @dataclass(frozen=True)
@@ -60,21 +66,39 @@ def _known(name: str, repository: Path) -> Known:
 
 
 def _recorded(name: str, results: Path) -> list[str]:
-    """One line a dataset: the setting with most seeds, the first of them where several have as many."""
+    """One line a dataset: the setting with most repetitions; of several with as many the paper's, or the first."""
     import pandas as pd  # slow, and only the repository's own helper comes here
 
     lines = []
     for path in sorted(results.glob("*/accuracy.csv")):
-        rows = pd.read_csv(path)
+        rows = pd.read_csv(path, dtype={"partition_seed": str}, keep_default_na=False)
         for dataset, mine in rows[rows["method"] == name].groupby("dataset", sort=False):
-            groups = mine.groupby(["table", "setting", "preset"], sort=False)
-            key, most = max(groups, key=lambda each: each[1]["seed"].nunique())
-            seeds = most["seed"].unique()
-            told = f"{len(seeds)} seeds" if len(seeds) > 1 else "1 seed"
-            base = rows[(rows["method"] == "fedavg") & (rows["dataset"] == dataset) & rows["seed"].isin(seeds)]
-            for column, value in zip(("table", "setting", "preset"), key):
-                base = base[base[column] == value]
-            if name != "fedavg" and len(base) == len(seeds):
+            groups = mine.groupby(SAME, sort=False)
+            key, most = max(groups, key=lambda each: (len(each[1]), each[0][3] == "paper"))
+            setting = str(key[1])
+            where = dict(zip(SAME, key)) | {"dataset": dataset, "method": "fedavg", "setting": _shared(setting)}
+            base = rows[(rows[list(where)] == pd.Series(where)).all(axis=1)].merge(most[REPETITION], on=REPETITION)
+            told = _count(most)
+            if name != "fedavg" and len(base) == len(most):
                 told = f"FedAvg {base['best'].mean():.2f}, {told}"
-            lines.append(f"{dataset} {key[1]}: {most['best'].mean():.2f} % ({told})")
+            lines.append(f"{dataset} {_short(setting)}: {most['best'].mean():.2f} % ({told})")
     return lines
+
+
+def _shared(setting: str) -> str:
+    """A setting without what was changed in the method's own parts, which FedAvg does not have."""
+    return ";".join(word for word in setting.split(";") if word.partition(".")[0] not in registry.PARTS)
+
+
+def _short(setting: str) -> str:
+    """Without the sections of the keys: `s=2, cutout=16`."""
+    return ", ".join(
+        word if "=" not in word else word[word[: word.index("=")].rfind(".") + 1 :] for word in setting.split(";")
+    )
+
+
+def _count(rows: pd.DataFrame) -> str:
+    """Repetitions: seeds, or draws of the split."""
+    what, n = ("draw", rows["partition_seed"].nunique()) if rows["seed"].nunique() == 1 else ("seed", len(rows))
+    what, n = ("seed", 1) if n == 1 else (what, n)
+    return f"{n} {what}{'s' if n > 1 else ''}"

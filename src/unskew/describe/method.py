@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from unskew.core import registry
+from unskew.core.method import Method
 from unskew.core.part import Artefact, Exchange, Part
 from unskew.describe import source
 from unskew.describe.source import Source
@@ -40,6 +41,7 @@ class Flow:
     reduce: str
     when: str
     beyond: bool  # more than the model and the number of rows, which every method needs
+    form: str = ""  # how it travels, where a part seals it
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def describe(name: str) -> Description:
     flows = [
         Flow("down", "model", "weights", "weights", "", "before training", False),
         Flow("up", "model", "samples", "counts", "", "after training", False),
-        *(flow for part in classes for flow in _flows(part)),
+        *(_sealed(flow, method) for part in classes for flow in _flows(part)),
     ]
     # A method's own file is that of the last part it adds; a sum is described by all of them.
     own = [word for word in registry.METHODS.get(name, ()) if word in registry.PARTS]
@@ -101,6 +103,12 @@ def _flows(part: type[Part]) -> list[Flow]:
         *(_flow("up", part, name, each, when) for name, each in part.shares.items()),
         *(_flow("down", part, name, each, "before training") for name, each in part.broadcasts.items()),
     ]
+
+
+def _sealed(flow: Flow, method: Method) -> Flow:
+    forms = [part.travels_as for part in method.seals if part.travels_as]
+    update = forms and (flow.direction, flow.part, flow.name) == ("up", *method.update[:2])
+    return replace(flow, form=", ".join(forms)) if update else flow
 
 
 def _when(exchange: Exchange) -> str:

@@ -87,8 +87,12 @@ def _settings(settings: tuple[Setting, ...]) -> Section:
 
 
 def _flows(title: str, flows: list[Flow]) -> Section:
-    rows = tuple((f"{flow.part}/{flow.name}", flow.kind, flow.reduce or "-", flow.when) for flow in flows)
+    rows = tuple((f"{flow.part}/{flow.name}", _kind(flow), flow.reduce or "-", flow.when) for flow in flows)
     return Section(title, head=("artefact", "kind", "added up", "when"), rows=rows)
+
+
+def _kind(flow: Flow) -> str:
+    return f"{flow.kind}, the update as {flow.form}" if flow.form else flow.kind
 
 
 def _kept(cost: Relative) -> Section:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.core.method import Task
+from unskew.core.per_client import looked_at
 from unskew.core.plan import Plan
 from unskew.core.work import Work
 from unskew.data import load_labels, skew
@@ -20,6 +22,7 @@ from unskew.prepare import deal_rows, read_data
 
 Counts = NDArray[np.int64]
 ROUNDS_LOOKED_AT = 200  # of the plan, for what cohorts hold
+CLIENTS_LOOKED_AT = 100_000  # in those rounds together
 ROUNDS_STACKED = 3  # for the padding, which takes longer to work out
 
 
@@ -49,7 +52,9 @@ class Split:
     """Everything that `unskew partition` shows."""
 
     data: str
-    counts: Counts  # [clients, classes]
+    clients: int
+    counted: Sequence[int]  # clients with a line in counts: all, unless there are too many
+    counts: Counts  # [counted, classes]
     classes: tuple[str, ...]
     header: list[str]
     cohorts: Cohorts
@@ -60,7 +65,7 @@ class Split:
         """One flat record for scripts."""
         cohorts = {f"cohort_{key}": value for key, value in vars(self.cohorts).items()}
         steps = {f"steps_{key}": value for key, value in vars(self.steps).items()}
-        return skew.summary(self.counts) | cohorts | steps | {"warnings": self.warnings}
+        return skew.summary(self.counts) | {"clients": self.clients} | cohorts | steps | {"warnings": self.warnings}
 
 
 def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
@@ -69,10 +74,11 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
     method = experiment.create_method().build(experiment.local.work(1, experiment.rounds))
     dataset = read_data(experiment, data_dir, load=load_labels)
     parts = deal_rows(experiment, dataset, data_dir)
-    names = tuple(dataset.classes)
-    counts = skew.counts(parts.rows, dataset.train.y.numpy(), len(names))
+    names, clients, labels = tuple(dataset.classes), len(parts.rows), dataset.train.y.numpy()
+    counted = looked_at(clients)
+    counts = skew.counts([parts.rows[k] for k in counted], labels, len(names))
     task = Task(
-        len(counts),
+        clients,
         len(names),
         tuple(dataset.shape),
         experiment.rounds,
@@ -80,27 +86,30 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
         experiment.preset,
     )
     absences = tuple(a.absence() for a in experiment.absence)
-    plan = Plan(experiment.seed, len(counts), experiment.participation, absences, experiment.preset == "released")
-    looked_at = range(1, min(experiment.rounds, ROUNDS_LOOKED_AT) + 1)
-    rounds = [plan.participants(round) for round in looked_at]
-    cohorts = _cohorts(counts, rounds, max(int(experiment.participation * len(counts)), 1))
+    plan = Plan(experiment.seed, clients, experiment.participation, absences, experiment.preset == "released")
+    size = max(int(experiment.participation * clients), 1)
+    looked = range(1, max(min(experiment.rounds, ROUNDS_LOOKED_AT, CLIENTS_LOOKED_AT // size), 1) + 1)
+    rounds = [skew.counts([parts.rows[k] for k in plan.participants(round)], labels, len(names)) for round in looked]
+    cohorts = _cohorts(counts, rounds, clients, size)
     work = method.now(1, task)[1]
     header = [
         f"data       {dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test rows, "
         f"{len(names)} classes",
-        *(f"partition  {line}" for line in skew.describe(counts, parts.notes, work.batch)),
+        *(f"partition  {line}" for line in skew.describe(counts, parts.notes, work.batch, clients)),
     ]
-    return Split(dataset.name, counts, names, header, cohorts, _steps(counts, rounds, work), warnings(counts, cohorts))
+    steps, told = _steps(counts, rounds, work), warnings(counts, cohorts)
+    return Split(dataset.name, clients, counted, counts, names, header, cohorts, steps, told)
 
 
 def _work(experiment: Experiment, round: int) -> Work:
     return experiment.local.work(round, experiment.rounds)
 
 
-def _cohorts(counts: Counts, rounds: list[list[int]], size: int) -> Cohorts:
-    held = (counts > 0).sum(axis=0)
-    missing = _never_drawn(len(counts), held, size)
-    pooled = np.array([counts[cohort].sum(axis=0) for cohort in rounds])
+def _cohorts(counts: Counts, rounds: list[Counts], clients: int, size: int) -> Cohorts:
+    """counts: of the clients looked at; rounds: of each round's participants."""
+    held = (counts > 0).sum(axis=0) * clients // len(counts)
+    missing = _never_drawn(clients, held, size)
+    pooled = np.array([cohort.sum(axis=0) for cohort in rounds])
     share = (pooled > 0).mean(axis=1)
     overall = counts.sum(axis=0) / max(int(counts.sum()), 1)
     mix = pooled / np.maximum(pooled.sum(axis=1, keepdims=True), 1)
@@ -116,14 +125,19 @@ def _never_drawn(clients: int, holders: Counts, size: int) -> NDArray[np.float64
     return factors.prod(axis=1)
 
 
-def _steps(counts: Counts, rounds: list[list[int]], work: Work) -> Steps:
-    steps = np.array([work.steps_for(int(rows)) for rows in counts.sum(axis=1)])
+def _steps(counts: Counts, rounds: list[Counts], work: Work) -> Steps:
+    steps = _steps_of(counts, work)
+    each = [_steps_of(cohort, work) for cohort in rounds]
     needed = computed = 0
-    for cohort in rounds[:ROUNDS_STACKED]:
-        active = sorted((int(s) for s in steps[cohort] if s), reverse=True)
+    for cohort in each[:ROUNDS_STACKED]:
+        active = sorted((int(s) for s in cohort if s), reverse=True)
         needed, computed = needed + sum(active), computed + sum(widths(active))
-    total = np.mean([steps[cohort].sum() for cohort in rounds])
+    total = np.mean([cohort.sum() for cohort in each])
     return Steps(int(steps.max()), float(np.median(steps)), float(total), 1 - needed / max(computed, 1))
+
+
+def _steps_of(counts: Counts, work: Work) -> Counts:
+    return np.array([work.steps_for(int(rows)) for rows in counts.sum(axis=1)], np.int64)
 
 
 def warnings(counts: Counts, cohorts: Cohorts) -> list[str]:

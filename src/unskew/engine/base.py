@@ -14,6 +14,7 @@ from torch import Tensor
 from unskew.core.client import OWN, Facts, Newcomer, Received, prepare_batch
 from unskew.core.method import Method, Task
 from unskew.core.part import Part, Sizes
+from unskew.core.per_client import ByRule, PerClient
 from unskew.core.plan import Plan
 from unskew.core.server import StandIn
 from unskew.core.state import Message, Tree, tree_map
@@ -29,31 +30,32 @@ class Source:
 
     x: Tensor
     y: Tensor
-    index: dict[int, Tensor]  # on the host, where the plan is made
+    index: PerClient[Tensor]  # on the host, where the plan is made
     classes: int
     prepare: Callable[[Tensor], Tensor]
     dtype: torch.dtype
     augment: Augment = field(default_factory=Augment)
     more: dict[str, Tensor] = field(default_factory=dict)
-    _counts: dict[int, Tensor] = field(default_factory=dict)
 
     def facts(self, client: int) -> Facts:
         """Number of rows and label counts of a client."""
         return tree_map(lambda t: t[0], self.facts_of([client]))
 
     def facts_of(self, clients: list[int]) -> Facts:
-        """The same for several, with a leading axis; counted once a client, on the host, and moved together."""
-        for k in clients:
-            if k not in self._counts:
-                y = self._labels[self.index[k]]
-                self._counts[k] = y.sum(0) if y.ndim > 1 else torch.bincount(y, minlength=self.classes)
+        """The same for several, with a leading axis; counted on the host, and moved together."""
         rows = torch.tensor([float(len(self.index[k])) for k in clients], dtype=self.dtype)
         counts = torch.stack([self._counts[k] for k in clients]).to(self.dtype)
         return Facts(rows.to(self.y.device), counts.to(self.y.device))
 
     @cached_property
-    def _labels(self) -> Tensor:
-        return self.y.cpu()
+    def _counts(self) -> PerClient[Tensor]:
+        labels = self.y.cpu()
+
+        def count(client: int) -> Tensor:
+            y = labels[self.index[client]]
+            return y.sum(0) if y.ndim > 1 else torch.bincount(y, minlength=self.classes)
+
+        return ByRule(count)
 
 
 class Outcome(NamedTuple):

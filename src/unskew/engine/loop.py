@@ -17,12 +17,14 @@ from unskew.core.server import StandIn
 from unskew.core.state import Message, State, Tree, flatten, unflatten
 from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, OneClient
+from unskew.engine.sealing import seal_draws, seal_one
 from unskew.engine.sharing import share_draws, share_one
 from unskew.engine.workers import Workers, can_fork
 
 CHUNK = 500  # rows scored at once
 TOLD = ("message", "mine", "terms", "shared")  # of an outcome, by a worker
 DEEP = 9  # more levels than any message has
+Requests = Iterator[tuple[dict[str, Any], State]]  # made one by one: a client's state may come from a file
 
 
 class LoopEngine:
@@ -46,14 +48,14 @@ class LoopEngine:
         self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
     ) -> Iterator[Outcome]:
         """Every client's outcome, in the order given."""
-        requests = [({"do": "train", "round": round, "client": k}, flatten(mine(k))) for k in clients]
+        requests = (({"do": "train", "round": round, "client": k}, flatten(mine(k))) for k in clients)
         return self._outcomes(received, requests)
 
     def share(
         self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
     ) -> Iterator[Outcome]:
         """One part's exchange on every client."""
-        requests = [({"do": "share", "round": round, "part": part, "client": k}, flatten(mine(k))) for k in clients]
+        requests = (({"do": "share", "round": round, "part": part, "client": k}, flatten(mine(k))) for k in clients)
         return self._outcomes(received, requests)
 
     def stand_in(
@@ -72,18 +74,16 @@ class LoopEngine:
         rows = len(self.setting.splits[split][1])
         header = {"do": "score", "round": round, "split": split}
         spans = [{"first": a, "last": min(a + CHUNK, rows)} for a in range(0, rows, CHUNK)]
-        requests: list[tuple[dict[str, Any], State]] = [(header | span, {}) for span in spans]
+        requests: Requests = ((header | span, {}) for span in spans)
         return sum_of(Score(body["confusion"], float(body["loss"])) for _, body in self._ask(received, requests))
 
-    def _outcomes(self, received: Received, requests: list[tuple[dict[str, Any], State]]) -> Iterator[Outcome]:
+    def _outcomes(self, received: Received, requests: Requests) -> Iterator[Outcome]:
         for header, body in self._ask(received, requests):
             tree = unflatten(body, DEEP)
             got = (tree.get(name, {}) for name in TOLD)
             yield Outcome(header["client"], *got)
 
-    def _ask(
-        self, received: Received, requests: list[tuple[dict[str, Any], State]]
-    ) -> Iterator[tuple[dict[str, Any], State]]:
+    def _ask(self, received: Received, requests: Requests) -> Iterator[tuple[dict[str, Any], State]]:
         if self._pool:
             self._pool.tell({"do": "receive", "answer": False}, flatten(received._asdict()))
             yield from self._pool.ask(requests)
@@ -127,6 +127,8 @@ class LoopEngine:
             return shared, mine
 
         message, shared, kept, terms = client_round(method, setting.model, received, mine, feed, after)
+        if source is setting.source:  # a stand-in's message does not travel
+            message, kept = seal_one(setting, round, received, message, kept, seal_draws(setting, round, client))
         return Outcome(client, pack(message), kept, terms, shared)
 
     def _share_one(self, round: int, part: str, client: int, mine: Tree) -> Outcome:

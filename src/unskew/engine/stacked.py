@@ -29,6 +29,7 @@ from unskew.engine.feed import Cohort, OneClient, signature
 from unskew.engine.fuse import fuse
 from unskew.engine.layers import for_stack
 from unskew.engine.memory import bytes_of_step, cohort_size, memory_there_is
+from unskew.engine.sealing import seal_many
 from unskew.engine.sharing import share_many
 from unskew.engine.stack import Stack, shape_of
 
@@ -136,8 +137,9 @@ class StackedEngine:
             return step_loss(method, setting.model, leaves, buffers, seen, mine, feed.facts, feed.at(0))[0]
 
         weights = sum(t.numel() * t.element_size() for t in received.model.values())
-        # leaf, gradient, two optimiser slots, final copy, message and new state
-        return cohort_size(bytes_of_step(step) + 7 * weights, memory_there_is(self.device))
+        # leaf, gradient, two optimiser slots, final copy, message and new state; a seal computes with as many again
+        copies = 7 * (2 if method.seals else 1)
+        return cohort_size(bytes_of_step(step) + copies * weights, memory_there_is(self.device))
 
     def _cohort(
         self, source: Source, round: int, received: Received, clients: list[int], mine: list[Tree]
@@ -167,6 +169,8 @@ class StackedEngine:
             shared, kept = shared | ({part: sent} if sent else {}), kept | ({part: new} if new else {})
         close = vmap(lambda f, k, a, e: finish(method, setting.model, own(received, k), f, k, a, e, lr))
         message, kept = close(final, kept, feed.facts, ending)
+        if source is setting.source:  # a stand-in's message does not travel
+            message, kept = seal_many(setting, round, received, message, kept, clients)
         means = {name: total / ending.steps for name, total in terms.items()}
         finite = _finite((message, shared), len(clients))
         rows = zip(clients, *(unstack(tree, len(clients)) for tree in (message, kept, means, shared)), finite)

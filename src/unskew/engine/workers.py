@@ -7,7 +7,7 @@ import multiprocessing as mp
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -55,17 +55,19 @@ class Workers:
         for end in self._ends:
             _send(end, header, data)
 
-    def ask(self, requests: list[tuple[dict[str, Any], State]]) -> Iterator[tuple[dict[str, Any], State]]:
-        """Answers in order; each idle worker gets the next request."""
-        waiting, answers, due = list(enumerate(requests))[::-1], {}, 0
+    def ask(self, requests: Iterable[tuple[dict[str, Any], State]]) -> Iterator[tuple[dict[str, Any], State]]:
+        """Answers in order; each idle worker gets the next request, which is not made before."""
+        numbered, answers, due = enumerate(requests), {}, 0
         busy: dict[Connection, int] = {}
         idle = list(self._ends)
-        while due < len(requests):
-            while idle and waiting:
-                number, (header, body) = waiting.pop()
+        while True:
+            while idle and (following := next(numbered, None)):
+                number, (header, body) = following
                 end = idle.pop()
                 _send(end, header, to_bytes(body))
                 busy[end] = number
+            if not busy:
+                return
             ready = wait(list(busy))
             for end in [end for end in busy if end in ready]:
                 answers[busy.pop(end)] = _receive(end)

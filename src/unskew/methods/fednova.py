@@ -39,7 +39,7 @@ class Nova(Part):
 
     owner = True
     sends = {
-        "direction": Artefact("weights", reduce="mean"),
+        "direction": Artefact("weights", reduce="mean", update=True),
         "tau": Artefact("counts", reduce="mean"),
         "statistics": Artefact("statistics", reduce="mean"),
     }

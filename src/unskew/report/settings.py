@@ -31,6 +31,7 @@ class Entry:
     runs: tuple[Loaded, ...]
     scores: Mapping[str, Scores]  # measure -> seed -> percent
     whole: bool = True  # else seeds of it failed, and its means are means of something else
+    printed: str = ""  # what a paper prints for it
 
     @property
     def first(self) -> Loaded:

@@ -54,6 +54,8 @@ def results(setting: Setting) -> Results:
         if measure == "best":
             rounds = [mean_and_std(_values(entry, "best_round")) for entry in setting.entries]
             cells["best round"] = [Cell(spread(mean, std)) for mean, std in rounds]
+    if any(entry.printed for entry in setting.entries):
+        cells["paper, %"] = [Cell(entry.printed or "–") for entry in setting.entries]
     # A speed-up is defined against FedAvg, by the test curves, and over runs of the same length.
     stopped = any(run.summary.stopped for entry in setting.entries for run in entry.runs)
     if is_reference(setting.reference.method) and len(setting.entries) > 1 and not setting.selected and not stopped:

@@ -34,6 +34,8 @@ KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "world", "finis
 # What people and other tools read; of a finished run the manifest has their hashes.
 READ = ("config.yaml", "about.json", "environment.json", "model.safetensors", "clients.parquet")
 INITIAL = "checkpoint/initial.safetensors"
+STATE = ".state"  # clients' state while a run goes on, where it does not fit into memory
+MESSAGES = "messages"
 
 
 class Folder:
@@ -54,6 +56,7 @@ class Folder:
             raise UserError(f"{path}: cannot be written ({error.strerror}); choose another --out") from error
         self._client_files: dict[str, dict[str, str]] = {}
         self._fixed: dict[str, str] = {}  # files that every checkpoint refers to
+        self._messages: dict[int, dict[str, str]] = {}  # round -> recorded files and their hashes
         self.tables = {"metrics": Table(METRICS), "ledger": Table(LEDGER), "times": Table(TIMES)}
 
     def close(self) -> None:
@@ -92,6 +95,12 @@ class Folder:
         if not any(path.name != ".lock" for path in self.path.iterdir()):
             shutil.rmtree(self.path)
 
+    def write_messages(self, round: int, files: dict[str, bytes]) -> None:
+        """Recorded messages of a round."""
+        if files:
+            hashes = {f"{MESSAGES}/{name}": self.write(f"{MESSAGES}/{name}", data) for name, data in files.items()}
+            self._messages[round] = self._messages.get(round, {}) | hashes
+
     def write(self, name: str, data: bytes) -> str:
         """A file that is complete or absent, and its hash."""
         replace_file(self.path / name, data)
@@ -124,6 +133,8 @@ class Folder:
             "world": world,
             "finished": finished,
             "kept": {name: _hash(self.path / name) for name in self._read} if finished else {},
+            # Of a round that is not complete the files will be written again.
+            "messages": {str(r): files for r, files in self._messages.items() if r <= snap.round},
         }
         self.write("checkpoint/manifest.json", json.dumps(manifest).encode())
         store.changed.clear()
@@ -142,11 +153,10 @@ class Folder:
             self.tables[name] = Table.read(columns, here / f"{name}.parquet")
         self._client_files = dict(manifest["clients"])
         self._fixed = {INITIAL: manifest["files"][INITIAL]}
+        self._messages = {int(round): files for round, files in manifest.get("messages", {}).items()}
         for k, entry in self._client_files.items():
             check_whole(self.path, {entry["file"]: entry["hash"]})
-            store.entries[int(k)] = unflatten(
-                safetensors.torch.load_file(self.path / entry["file"], str(store.home)), 2
-            )
+            store.restore(int(k), unflatten(safetensors.torch.load_file(self.path / entry["file"]), 2))
         page = manifest["ledger"]
         ledger = Ledger([], page["bytes_up"], page["bytes_down"], page["holders"])
         return Snapshot(manifest["round"], tree["model"], tree.get("parts", {}), frozenset(manifest["seen"]), ledger)

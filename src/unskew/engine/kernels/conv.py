@@ -16,7 +16,8 @@ from torch import Tensor
 
 LEAST = 16  # smallest side that the matrix units take
 WIDE = 64  # places of a filter in one tile of its gradient
-PARTS = 512  # programs wanted for a gradient of filters: more than the multiprocessors
+PARTS, FULL = 512, 264  # programs wanted for a gradient of filters, and at least for a product: two a multiprocessor
+NARROW = 64  # columns of the smallest tile
 
 
 class Tile(NamedTuple):
@@ -138,9 +139,12 @@ def multiply(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     tile = TAPS if by_tap else FLAT if x.dtype != torch.float32 or _precision() == "tf32" else EXACT
     depth = max(min(triton.next_power_of_2(c), tile.depth), LEAST) if by_tap else tile.depth
     kernel, filters = (_multiply, w.permute(0, 3, 4, 1, 2)) if by_tap else (_multiply_flat, w)
-    kernel[(triton.cdiv(b * ho * wo, tile.rows), triton.cdiv(o, tall), m)](
+    n, high, rows = b * ho * wo, triton.cdiv(o, tall), tile.rows
+    while rows > NARROW and triton.cdiv(n, rows) * high * m < FULL:  # few clients: smaller tiles for more programs
+        rows //= 2
+    kernel[(triton.cdiv(n, rows), high, m)](
         x, filters.contiguous(), out, c, b, o, h, width, ho, wo, kh, kw, stride, padding, _precision(),
-        tall, tile.rows, depth, num_warps=tile.warps, num_stages=tile.stages,
+        tall, rows, depth, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out
 

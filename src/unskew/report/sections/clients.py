@@ -32,7 +32,7 @@ def holdings(setting: Setting, studio: Studio) -> Panel:
         ),
     ]
     numbers = [
-        ("clients", f"{found['clients']}"),
+        ("clients", _how_many(found["clients"], setting.first.config.partition.clients)),
         ("rows each", f"{found['size_min']}–{found['size_max']}, median {found['size_median']:g}"),
         ("classes missing at a client", f"{found['missing_mean']:.1f} of {counts.shape[1]}"),
         ("distance to the overall mix (EMD, 0 to 2)", f"{found['emd']:.2f}"),
@@ -40,6 +40,10 @@ def holdings(setting: Setting, studio: Studio) -> Panel:
     if found["empty"]:
         numbers.append(("clients without rows", f"{found['empty']}"))
     return Panel(setting.name, drawings, numbers=numbers)
+
+
+def _how_many(counted: int, clients: int | None) -> str:
+    return f"{clients:,}, of which {counted:,} were counted" if clients and clients > counted else f"{counted}"
 
 
 def classes(setting: Setting, studio: Studio) -> Panel:

@@ -1,0 +1,62 @@
+"""Does anything grow with the number of clients? Plan time and peak host memory, each count in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+from memory import Peak, memory
+from workloads import WORKLOADS, Workload
+
+COUNTS = (10_000, 100_000, 1_000_000)
+COHORT = 1000
+
+
+def show(load: Workload) -> None:
+    """A line for each number of clients."""
+    for count in COUNTS:
+        ran = subprocess.run(
+            [sys.executable, __file__, load.name, str(count)], stdout=subprocess.PIPE, text=True, check=True
+        )
+        found = json.loads(ran.stdout.splitlines()[-1])
+        sys.stdout.write(
+            f"{load.name} {count:>9,} clients: ready in {found['ready_s']:.2f} s, plan of a round of {COHORT} "
+            f"{found['plan_s']:.2f} s, round {found['round_s']:.1f} s, host memory {found['before_mib']:.0f} MiB with "
+            f"the data, at most {found['peak_mib']:.0f} MiB\n"
+        )
+        sys.stdout.flush()
+
+
+def measure(load: Workload, count: int) -> dict[str, float]:
+    """Set up, plan three rounds as the stacked engine would, and play one."""
+    from unskew.engine.feed import Cohort
+    from unskew.prepare import prepare
+
+    load = replace(load, partition=load.partition | {"clients": count}, participation=(COHORT + 0.5) / count)
+    data, net = load.data(), load.net()
+    before, peak, began = memory(), Peak(), time.perf_counter()
+    peak.start()
+    fed = prepare(load.experiment("loop", "cpu", "float32", 5), data=data, model=net).federation
+    ready, setting = time.perf_counter(), fed.engine.setting
+    snap = fed.start()
+    for number in (1, 2, 3):
+        clients = fed.plan.participants(number)
+        Cohort(setting, setting.source, number, fed.received(snap), clients, [fed.store.get(k) for k in clients])
+    planned = time.perf_counter()
+    fed.play(snap)
+    played = time.perf_counter()
+    fed.engine.close()
+    return {
+        "ready_s": ready - began,
+        "plan_s": (planned - ready) / 3,
+        "round_s": played - planned,
+        "before_mib": before,
+        "peak_mib": peak.most,
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(measure(WORKLOADS[sys.argv[1]], int(sys.argv[2]))) + "\n")

@@ -1,0 +1,95 @@
+"""The systems that are timed, each as something that is set up once and then plays one round at a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from bare import Bare
+from peer import ask
+from workloads import Workload
+
+from unskew.core.per_client import MANY, ByRule
+from unskew.prepare import Prepared, prepare
+
+
+@dataclass(frozen=True)
+class How:
+    """Where and how exactly, with how many worker processes of the loop, and threads of the bare one."""
+
+    device: str
+    precision: str
+    workers: int = 1
+    pfl_python: str = ""
+
+
+class Unskew:
+    """Rounds of a prepared federation, without evaluation."""
+
+    def __init__(self, load: Workload, engine: str, how: How) -> None:
+        torch.backends.cudnn.benchmark = False
+        self.federation = ready(load, engine, how).federation
+        self.snap = self.federation.start()
+
+    def __call__(self) -> None:
+        self.snap, _ = self.federation.play(self.snap)
+        self.federation.store.commit()
+
+    @property
+    def padding(self) -> float:
+        return self.federation.engine.padding_share
+
+    def close(self) -> None:
+        self.federation.engine.close()
+
+
+class BareLoop:
+    """The bare loop with unskew's rows and participants."""
+
+    padding = 0.0
+
+    def __init__(self, load: Workload, how: How) -> None:
+        torch.backends.cudnn.benchmark = True
+        source = ready(load, "loop", How("cpu", "float32")).federation
+        source.engine.close()
+        index, clients = source.engine.setting.source.index, source.task.clients
+        there: Callable[[int], torch.Tensor] = lambda k: index[k].to(how.device)  # noqa: E731
+        rows = [there(k) for k in range(clients)] if clients <= MANY else ByRule(there)
+        data = load.data()
+        self.bare = Bare(load, rows, data.train.x, data.train.y, how.device, how.precision)
+        self.plan, self.round = source.plan, 0
+
+    def __call__(self) -> None:
+        self.round += 1
+        self.bare.round(self.plan.participants(self.round))
+
+    def close(self) -> None: ...
+
+
+def ready(load: Workload, engine: str, how: How) -> Prepared:
+    experiment = load.experiment(engine, how.device, how.precision, 1000, how.workers)
+    return prepare(experiment, data=load.data(), model=load.net())
+
+
+def make(load: Workload, system: str, how: How) -> Unskew | BareLoop:
+    return BareLoop(load, how) if system == "bare-loop" else Unskew(load, system.removeprefix("unskew-"), how)
+
+
+def rounds_of_pfl(load: Workload, how: How, rounds: int) -> dict[str, Any]:
+    """What pfl-research took for the same users' rows, net and participants; or why it was skipped."""
+    if load.model != "pfl":
+        return {"skipped": "peer.py knows the net of pfl-cifar only"}
+    source = ready(load, "loop", How("cpu", "float32")).federation
+    source.engine.close()
+    index = source.engine.setting.source.index
+    task = {
+        "device": how.device,
+        "precision": how.precision,
+        "local": load.local,
+        "images": load.images,
+        "rows": {str(k): index[k].tolist() for k in range(source.task.clients)},
+        "cohorts": [source.plan.participants(r) for r in range(1, rounds + 1)],
+    }
+    return ask(how.pfl_python, task)

@@ -1,0 +1,176 @@
+"""`unskew reproduce`: the papers' tables and figures, played again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unskew.commands.compare import FAILED, WIDTH, Jobs
+from unskew.errors import Stopped, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from unskew.reproduce.beside import Beside
+    from unskew.reproduce.plan import Plan
+    from unskew.reproduce.play import Done
+
+RUNS = Path("runs") / "reproduce"
+
+
+def reproduce(
+    target: Annotated[str | None, typer.Argument(help="such as fedlmd/table3-lda; without it all are listed")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value for every run")] = None,
+    only: Annotated[str | None, typer.Option(help="columns by their labels: cifar10-0.05,mnist-0.1")] = None,
+    methods: Annotated[str | None, typer.Option(help="fedavg,fedlmd,...: of the table, or any others")] = None,
+    seeds: Annotated[str | None, typer.Option(help="0,1,2 or 0-4")] = None,
+    draws: Annotated[str | None, typer.Option(help="seeds of the split, for a table: every cell on each")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="fewer rounds than the paper")] = None,
+    preset: Annotated[str, typer.Option(help="paper: as its text says; released: as its code does")] = "paper",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N")] = None,
+    jobs: Jobs = None,
+    out: Annotated[Path | None, typer.Option(help=f"folder of the answers; {RUNS}/<target> without it")] = None,
+    runs: Annotated[
+        Path | None, typer.Option(help=f"folder of the runs, shared by targets; --out or {RUNS} without it")
+    ] = None,
+    record: Annotated[
+        str | None, typer.Option(help="add the runs to DIR/<paper>/, such as results; nothing is recorded without it")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON line instead of tables")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
+) -> None:
+    """Play a paper's table or figure again, beside its numbers.
+
+    Our best accuracies over the rounds, the paper's, the differences, and how far the order of the methods agrees.
+    The same command goes on where it stopped, and records with --record what is finished.
+    """
+    if target is None:
+        return _list(data_dir, as_json)
+    from unskew.reproduce import catalogue
+    from unskew.reproduce import plan as plans
+
+    asked = plans.Asked(
+        overrides=tuple(overrides or ()), only=_words(only, "--only"), methods=_words(methods, "--methods"),
+        seeds=seeds, draws=_draws(draws), rounds=rounds, preset=preset, device=device,
+    )  # fmt: skip
+    plan = plans.make(catalogue.find(target), asked, data_dir)
+    place = out or RUNS / plan.target.slug
+    runs = runs or out or RUNS
+    done = _play(plan, runs, place, jobs, data_dir)
+    (_tell_figure if plan.target.is_figure else _tell_table)(plan, done, runs, place, as_json)
+    if record is not None:
+        _record(plan, done, place, Path(record))
+    if done.failed:
+        raise typer.Exit(FAILED)
+
+
+def _play(plan: Plan, runs: Path, out: Path, jobs: int | None, data_dir: Path | None) -> Done:
+    from unskew.compare.watch import Screen
+    from unskew.reproduce import play as games
+    from unskew.reproduce.figures import FIGURES
+
+    if plan.target.is_figure and plan.target.name not in FIGURES:
+        raise UserError(f"{plan.target.name}: nothing draws this figure yet; `unskew reproduce` lists what can be run")
+    try:
+        return games.play(plan, runs, out, Screen(), jobs=jobs, data_dir=data_dir)
+    except KeyboardInterrupt as stop:
+        raise Stopped("stopped; the same command goes on after the last complete round of every run") from stop
+
+
+def _tell_table(plan: Plan, done: Done, runs: Path, out: Path, as_json: bool) -> None:
+    from unskew.reproduce import play as games
+
+    found = games.table(plan, done, runs, out)
+    if as_json:
+        typer.echo(json.dumps(_as_dict(found) | {"out": str(out)}))
+        return
+    from unskew.reproduce.write import remarks, to_screen
+
+    _console().print(to_screen(found))
+    typer.echo("\n".join(remarks(found)))
+    typer.echo(f"table in {out}/table.csv and .md\nreport in {out / games.PAGE}")
+
+
+def _tell_figure(plan: Plan, done: Done, runs: Path, out: Path, as_json: bool) -> None:
+    from unskew.reproduce import play as games
+
+    files = [str(path) for path in games.figure(plan, done, out)]
+    missing = [*plan.missing, *(f"{cell.label}, {plan.column_of(cell)}, seed {cell.seed}: failed: {why}"
+                                for cell in plan.grid.cells if (why := done.failed.get(cell.name)))]  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps({"name": plan.target.name, "files": files, "missing": missing, "out": str(out)}))
+    else:
+        typer.echo("\n".join([*(f"missing: {what}" for what in missing), *files]))
+
+
+def _as_dict(found: Beside) -> dict[str, object]:
+    from unskew.reproduce.beside import ranks
+    from unskew.reproduce.write import to_rows
+
+    correlation = {column: ranks(found.of(column))[0] for column in found.columns}
+    known = {column: None if rho != rho else rho for column, rho in correlation.items()}
+    return {"name": found.name, "preset": found.preset, "changed": found.changed, "cells": to_rows(found),
+            "rank_correlation": known, "missing": found.missing}  # fmt: skip
+
+
+def _record(plan: Plan, done: Done, out: Path, folder: Path) -> None:
+    """Runs that failed are not finished and stay out."""
+    from unskew.reproduce import record as records
+    from unskew.results.whole import write_whole
+
+    files = records.record(plan, done.played, folder)
+    if plan.target.is_figure:
+        for kind in ("csv", "svg"):
+            files.append(folder / plan.target.paper / f"{plan.target.key}.{kind}")
+            write_whole(files[-1], (out / files[-1].name).read_bytes())
+    typer.echo(f"recorded {len(done.played)} runs in {', '.join(map(str, files))}", err=True)
+
+
+def _list(data_dir: Path | None, as_json: bool) -> None:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    from unskew.reproduce.catalogue import papers, targets
+    from unskew.reproduce.state import state
+
+    found = {name: state(target, data_dir) for name, target in targets().items()}
+    if as_json:
+        typer.echo(json.dumps({name: {"state": each.word, "why": each.why} for name, each in found.items()}))
+        return
+    console = _console()
+    for paper, title in papers().items():
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=escape(title), title_justify="left")
+        for head in ("name", "state", "shows", "what is missing"):
+            table.add_column(head, no_wrap=head in ("name", "state"), overflow="fold")
+        for name, target in targets().items():
+            if target.paper == paper:
+                table.add_row(name, found[name].word, escape(target.title), escape("\n".join(found[name].why)))
+        console.print(table)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=WIDTH)
+
+
+def _words(text: str | None, option: str) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    if words := tuple(word.strip() for word in text.split(",") if word.strip()):
+        return words
+    raise UserError(f"{option}: expected names with commas between them, found {text!r}")
+
+
+def _draws(text: str | None) -> tuple[int, ...] | None:
+    from unskew.compare.grid import parse_seeds
+
+    try:
+        return None if text is None else tuple(parse_seeds(text))
+    except ValueError as error:
+        raise UserError(f"--draws: {error}") from error

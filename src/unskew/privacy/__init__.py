@@ -1,0 +1,1 @@
+"""What can be recovered from what was sent: threat models, attacks, and the metrics of a leak."""

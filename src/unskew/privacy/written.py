@@ -1,0 +1,82 @@
+"""An audit as files below the run's folder: `audit/leak.csv`, `audit/audit.json`, and the pictures of each attack."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+from unskew.engine.workers import to_bytes
+from unskew.environment import commit, device_name, pick_device
+from unskew.errors import UserError
+from unskew.privacy.audit import Audit
+from unskew.privacy.budget import Budget
+from unskew.privacy.leak import Leak, Pictures, Verdict
+from unskew.privacy.threat import THREATS, Knows
+from unskew.results.whole import write_whole
+
+COLUMNS = ("method", "defence", "attack", "dataset", "image", "restart", "metric", "space", "value", "seed")
+WHERE = ("device", "commit")
+
+
+def write(audit: Audit, device: str = "auto") -> Path:
+    """The folder of the audit."""
+    folder = audit.run / "audit"
+    where = {"device": device_name(pick_device(device)), "commit": commit()}
+    text = io.StringIO()
+    table = csv.DictWriter(text, [*COLUMNS, *WHERE], lineterminator="\n")
+    table.writeheader()
+    table.writerows(asdict(leak) | where for leak in audit.leaks)
+    listed = []
+    for shown in audit.pictures:
+        name = f"{shown.attack.replace('/', '-')}.safetensors"
+        write_whole(folder / name, to_bytes({"true": shown.true, "recovered": shown.recovered}))
+        listed.append({"file": name} | {k: getattr(shown, k) for k in _TOLD})
+    budget = asdict(audit.budget) | {"threat": audit.budget.threat.name, "knows": asdict(audit.budget.threat.knows)}
+    about: dict[str, Any] = {
+        "threat": str(audit.budget.threat),
+        "budget": budget,
+        "notes": audit.notes,
+        "pictures": listed,
+    }
+    about |= {"verdicts": [asdict(verdict) for verdict in audit.verdicts]} | where
+    write_whole(folder / "leak.csv", text.getvalue().encode())
+    write_whole(folder / "audit.json", json.dumps(about, indent=1).encode())
+    return folder
+
+
+_TOLD = ("attack", "images", "method", "defence", "dataset")
+
+
+def read(run: Path) -> Audit:
+    """The audit of a run, as it was written."""
+    folder = run / "audit"
+    try:
+        about = json.loads((folder / "audit.json").read_text())
+        with (folder / "leak.csv").open(newline="") as file:
+            leaks = [_leak(row) for row in csv.DictReader(file)]
+        pictures = [_pictures(folder, one) for one in about["pictures"]]
+        budget = about["budget"]
+        threat = replace(THREATS[budget["threat"]], knows=Knows(**budget.pop("knows")))
+        settings = Budget(**budget | {"threat": threat, "attacks": tuple(budget["attacks"])})
+        return Audit(run, settings, leaks, pictures, [Verdict(**v) for v in about["verdicts"]], about["notes"])
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        raise UserError(f"{folder}: expected the files of an audit, found: {error}; type unskew audit {run}") from error
+
+
+def _leak(row: dict[str, str]) -> Leak:
+    numbers = {"image": int(row["image"]), "restart": int(row["restart"]), "seed": int(row["seed"])}
+    return Leak(**{name: row[name] for name in COLUMNS} | numbers | {"value": float(row["value"])})  # type: ignore[arg-type]
+
+
+def _pictures(folder: Path, one: dict) -> Pictures:
+    tensors: dict[str, torch.Tensor] = safetensors.torch.load_file(folder / one["file"])
+    told = {name: one[name] for name in _TOLD} | {"images": tuple(one["images"])}
+    return Pictures(true=tensors["true"], recovered=tensors["recovered"], **told)

@@ -1,0 +1,151 @@
+"""Our numbers beside the paper's: differences, marks, rank correlations, speed-ups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from unskew.compare.table import Row, Table
+from unskew.report.speedup import SpeedUp, speed_up
+from unskew.reproduce.catalogue import Target, targets
+from unskew.reproduce.plan import Plan
+from unskew.reproduce.printed import Printed, read
+from unskew.results.reference import is_reference
+from unskew.results.statistics import Difference, Scores, difference, mean_and_std
+from unskew.results.tables import test_accuracy
+
+METRIC = "best"  # over the rounds, as the papers have it
+NEAR = 3.0  # points; what is further off is marked
+FEW = 3  # methods; a rank correlation of fewer says nothing
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method in a column: our scores by repetition (a seed on a draw of the split), and what the paper prints."""
+
+    column: str
+    method: str
+    scores: Scores
+    failed: tuple[str, ...] = ()
+    printed: Printed | None = None
+    factors: tuple[SpeedUp, ...] = ()  # a speed-up per repetition
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Mean and standard deviation over repetitions."""
+        return mean_and_std(list(self.scores.values()))
+
+    @property
+    def difference(self) -> float:
+        """Ours less the paper's; nan where one is missing."""
+        return self.spread[0] - self.printed.mean if self.printed else math.nan
+
+    @property
+    def outside(self) -> bool:
+        return abs(self.difference) > NEAR
+
+    @property
+    def speedup(self) -> tuple[float, bool]:
+        """Mean factor, and whether every repetition reached FedAvg's best."""
+        return mean_and_std([one.factor for one in self.factors])[0], all(one.reached for one in self.factors)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A table played again; cells in the order of the recipe. own: the method that the paper proposes."""
+
+    name: str
+    own: str
+    preset: str
+    changed: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(cell.column for cell in self.cells))
+
+    def of(self, column: str) -> list[Cell]:
+        return [cell for cell in self.cells if cell.column == column]
+
+    @property
+    def speeds(self) -> bool:
+        """Whether the paper prints speed-ups here."""
+        return any(cell.printed and cell.printed.speedup for cell in self.cells)
+
+    def lead(self, cell: Cell) -> Difference | None:
+        """The paired difference of the paper's own method to another, over repetitions that both have."""
+        own = next((other for other in self.of(cell.column) if other.method == self.own), None)
+        if own is None or own is cell or not own.scores.keys() & cell.scores.keys():
+            return None
+        return difference(own.scores, cell.scores)
+
+
+def ranks(cells: Sequence[Cell]) -> tuple[float, int]:
+    """Spearman's correlation between our order of methods and the paper's, and over how many; nan for too few."""
+    from scipy.stats import spearmanr
+
+    pairs = [(cell.spread[0], cell.printed.mean) for cell in cells if cell.printed and cell.scores]
+    mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    if len(pairs) < FEW or len(set(mine)) == 1 or len(set(theirs)) == 1:
+        return math.nan, len(pairs)
+    return float(spearmanr(mine, theirs).statistic), len(pairs)
+
+
+def beside(plan: Plan, table: Table) -> Beside:
+    """The finished table of a plan's grid, a column's draws of the split together."""
+    printed = read(plan.target.numbers) if plan.target.numbers else {}
+    known = elsewhere(plan.target) | printed
+    found = {}
+    for label in dict.fromkeys(column.label for column in plan.columns.values()):
+        settings = [setting for setting, column in plan.columns.items() if column.label == label]
+        for method in plan.grid.compare.methods:
+            rows = [row for row in table.rows if row.label == method and row.setting in settings]
+            found[label, method] = _cell(label, method, rows, table, known.get((method, label)), len(settings))
+    gone = _not_played(printed, {column for column, _ in found}, plan.absent, set(plan.grid.compare.methods))
+    changed = tuple(f"{key}={value}" for key, value in plan.typed if key != "device")
+    preset = plan.grid.cells[0].experiment.preset
+    return Beside(plan.target.name, plan.target.own, preset, changed, tuple(found.values()), (*plan.missing, *gone))
+
+
+def elsewhere(target: Target) -> dict[tuple[str, str], Printed]:
+    """What the paper's other tables print, for methods that a person adds to this one: a label means one setting."""
+    others = [other.numbers for other in targets().values() if other.paper == target.paper and other.kind == "table"]
+    return {key: cell for file in others if file for key, cell in read(file).items()}
+
+
+def _not_played(
+    printed: Iterable[tuple[str, str]], columns: set[str], absent: tuple[str, ...], methods: set[str]
+) -> list[str]:
+    """Cells of the paper's table that nobody asked for: they are named, so that no one takes a part for the whole."""
+    left = {column: "" for _, column in printed if column not in (*columns, *absent)}
+    for column in sorted(columns):
+        if names := [method for method, of in printed if of == column and method not in methods]:
+            left[column] = f", {', '.join(names)}"
+    return [f"column {column}{names}: not played" for column, names in left.items()]
+
+
+def _cell(column: str, method: str, rows: list[Row], table: Table, printed: Printed | None, draws: int) -> Cell:
+    scores: dict[int, float] = {}
+    failed: list[str] = []
+    factors: list[SpeedUp] = []
+    for row in rows:
+        place = table.settings.index(row.setting)
+        scores |= {place * len(table.seeds) + table.seeds.index(seed): v for seed, v in row.scores[METRIC].items()}
+        where = f"{row.setting}, " if draws > 1 else ""
+        failed += [f"{where}seed {seed} failed: {why}" for seed, why in sorted(row.failed.items())]
+        if printed and printed.speedup:
+            factors += _factors(row, table)
+    return Cell(column, method, scores, tuple(failed), printed, tuple(factors))
+
+
+def _factors(row: Row, table: Table) -> Iterator[SpeedUp]:
+    """By seed, against FedAvg on the same draw; FedAvg's own is 1 by definition."""
+    base = next((other for other in table.of(row.setting) if is_reference(other.method)), None)
+    curves = {run.config.seed: test_accuracy(run.metrics) for run in base.runs} if base else {}
+    for run in row.runs:
+        if row is base:
+            yield SpeedUp(1.0, True)
+        elif run.config.seed in curves:
+            yield speed_up(test_accuracy(run.metrics), curves[run.config.seed], run.config.rounds)

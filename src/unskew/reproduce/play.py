@@ -1,0 +1,97 @@
+"""A plan from its cells to the answers: a table beside the paper's, or a figure."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unskew.compare import queue
+from unskew.compare.alone import alone
+from unskew.compare.grid import Cell
+from unskew.errors import UserError
+from unskew.reproduce.plan import Plan
+from unskew.results.load import Loaded, load
+from unskew.results.whole import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+    from unskew.reproduce.beside import Beside
+
+PAGE = "report.html"
+TABLES = ("table.csv", "table.md")
+KINDS = ("csv", "svg", "png")  # of a figure
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was played: runs by cell, and why others failed."""
+
+    played: tuple[tuple[Cell, Loaded], ...]
+    failed: dict[str, str]
+
+
+def play(
+    plan: Plan, runs: Path, out: Path, watch: queue.Watch, *, jobs: int | None = None, data_dir: Path | None = None
+) -> Done:
+    """Play what is missing under `runs`, which tables and figures may share: equal experiments have one folder.
+
+    Earlier answers in `out` are removed first: they must not be taken for those of these cells.
+    """
+    with alone(runs) as held:
+        for name in answers(plan):
+            (out / name).unlink(missing_ok=True)
+        failed = queue.play(plan.grid.cells, runs, watch, held, name=plan.grid.name, jobs=jobs, data_dir=data_dir)
+    if len(failed) == len({cell.name for cell in plan.grid.cells}):
+        raise UserError("every run failed:\n" + "\n".join(dict.fromkeys(failed.values())))
+    whole = [cell for cell in plan.grid.cells if cell.name not in failed]
+    return Done(tuple((cell, load(queue.folder_of(runs, cell))) for cell in whole), failed)
+
+
+def answers(plan: Plan) -> list[str]:
+    """The files that a target leaves."""
+    return [f"{plan.target.key}.{kind}" for kind in KINDS] if plan.target.is_figure else [*TABLES, PAGE]
+
+
+def table(plan: Plan, done: Done, runs: Path, out: Path) -> Beside:
+    """table.csv, table.md and the report, all with the paper's numbers."""
+    from unskew.compare import page
+    from unskew.compare import table as tables
+    from unskew.reproduce import write
+    from unskew.reproduce.beside import beside
+
+    read = tables.read(plan.grid, runs, done.failed)
+    found = beside(plan, read)
+    write.write(found, out)
+    numbers = {(c.column, c.method): f"{c.printed.mean:g}" for c in found.cells if c.printed}
+    printed = {
+        (row.setting, row.label): numbers.get((plan.columns[row.setting].label, row.label), "") for row in read.rows
+    }
+    page.write(read, out / PAGE, printed)
+    return found
+
+
+def figure(plan: Plan, done: Done, out: Path) -> list[Path]:
+    """The figure's table and picture."""
+    from unskew.reproduce.figures import FIGURES
+    from unskew.reproduce.played import Played
+
+    runs = [Played(cell.method, plan.column_of(cell), cell.seed, run) for cell, run in done.played]
+    data = FIGURES[plan.target.name].data(runs)
+    picture = FIGURES[plan.target.name].draw(data)
+    text = data.to_csv(index=False, lineterminator="\n").encode()
+    for name, contents in zip(answers(plan), (text, _drawn(picture, "svg"), _drawn(picture, "png"))):
+        write_whole(out / name, contents)
+    return [out / name for name in answers(plan)]
+
+
+def _drawn(picture: Picture, kind: str) -> bytes:
+    """The same bytes for the same picture: no date, and names of parts that do not depend on chance."""
+    import matplotlib
+
+    file = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "unskew"}):
+        picture.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    return file.getvalue()

@@ -1,0 +1,133 @@
+"""Finished runs as rows of `results/<paper>/`: a line per run in accuracy.csv, a line per round in curves.csv.
+
+Rows of other runs stay, rows of the same run are replaced, and the order of the rows does not depend on when they came.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unskew.compare.grid import Cell
+from unskew.experiment import Experiment, written_out
+from unskew.reproduce.names import skew
+from unskew.reproduce.plan import Plan
+from unskew.results.load import Loaded
+from unskew.results.whole import write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEY = ["table", "method", "dataset", "setting", "model", "preset", "partition_seed", "seed", "rounds"]
+MEASURED = ["best", "best_round", "final", "mean_last10", "bytes_up", "bytes_down", "seconds"]
+ACCURACY = [*KEY[:4], "local_size", *KEY[4:], *MEASURED, "engine", "precision", "device", "versions", "commit"]
+CURVES = ["round", "accuracy", "loss", *KEY]
+ORDER = ["table", "dataset", "model", "setting", "preset", "partition_seed", "method", "seed", "rounds", "round"]
+DIGITS = 4
+# Keys that a row tells elsewhere, or that do not belong to what was asked.
+TOLD = {"data", "data.name", "model", "model.name", "partition.name", "partition.alpha", "partition.per_client"}
+TOLD |= {"partition.seed", "rounds", "device", "precision", "engine", "engine.name", "engine.workers"}
+
+
+def record(plan: Plan, played: Sequence[tuple[Cell, Loaded]], folder: Path) -> list[Path]:
+    """Add the runs to the tables of their paper under `folder`; returns the files."""
+    import pandas as pd
+
+    # Two places of a figure may show one run, which is one line.
+    lines = {tuple(line[name] for name in KEY): (line, run) for line, run in _lines(plan, played)}
+    curves = pd.concat([_curve(line, run) for line, run in lines.values()])
+    files = {"accuracy.csv": pd.DataFrame([line for line, _ in lines.values()])[ACCURACY], "curves.csv": curves[CURVES]}
+    for name, fresh in files.items():
+        keep(folder / plan.target.paper / name, fresh)
+    return [folder / plan.target.paper / name for name in files]
+
+
+def keep(path: Path, fresh: pd.DataFrame) -> None:
+    """The file with these rows in it."""
+    import pandas as pd
+
+    rows = fresh.astype(object).where(fresh.notna(), "").astype(str)
+    if path.exists():
+        old = pd.read_csv(path, dtype=str, keep_default_na=False)
+        mine = set(map(tuple, rows[KEY].to_numpy()))
+        rows = pd.concat([old[[tuple(key) not in mine for key in old[KEY].to_numpy()]], rows])
+    order = [name for name in ORDER if name in rows]
+    places = sorted(range(len(rows)), key=lambda i: [_natural(rows[name].iloc[i]) for name in order])
+    write_whole(path, rows.iloc[places].to_csv(index=False, lineterminator="\n").encode())
+
+
+def setting_of(plan: Plan, cell: Cell) -> str:
+    """The skew, the clients where columns differ by them, then what a person changed; of a figure also what its recipe
+    varies, since rows must differ by it."""
+    words, own = [skew(cell.experiment.partition)], plan.columns[cell.setting].own
+    if "partition.clients" in own:
+        words.append(f"clients={own['partition.clients']}")
+    if plan.target.is_figure:
+        words += [
+            f"{k}={_text(v)}"
+            for k, v in own.items()
+            if k.partition(".")[0] not in ("data", "model", "partition", "method")
+        ]
+        words += _hyper_parameters(cell.experiment)
+    words += [f"{key}={_text(value)}" for key, value in plan.typed if key not in TOLD]
+    return ";".join(dict.fromkeys(words))
+
+
+def _lines(plan: Plan, played: Sequence[tuple[Cell, Loaded]]) -> Iterator[tuple[dict[str, Any], Loaded]]:
+    for cell, run in played:
+        yield _line(plan, cell, run), run
+
+
+def _line(plan: Plan, cell: Cell, run: Loaded) -> dict[str, Any]:
+    config, about = run.config, run.environment
+    measured = {name: getattr(run.summary, name) for name in MEASURED}
+    return {
+        "table": plan.target.key,
+        "method": run.summary.method,
+        "dataset": config.data.name,
+        "setting": setting_of(plan, cell),
+        "local_size": "",
+        "model": config.model.name,
+        "preset": config.preset,
+        "partition_seed": "" if config.partition.seed is None else config.partition.seed,
+        "seed": config.seed,
+        "rounds": config.rounds,
+        **{name: round(v, DIGITS) if isinstance(v, float) else v for name, v in measured.items()},
+        "engine": about["engine"],
+        "precision": config.precision,
+        "device": about["device"],
+        "versions": f"unskew {about['unskew']} torch {about['torch']}",
+        "commit": about["commit"],
+    }
+
+
+def _curve(line: dict[str, Any], run: Loaded) -> pd.DataFrame:
+    rows = run.metrics
+    rows = rows[(rows["who"] == "server") & (rows["split"] == "test") & rows["metric"].isin(["accuracy", "loss"])]
+    curve = rows.pivot_table(index="round", columns="metric", values="value").reset_index().round(DIGITS)
+    return curve.assign(**{name: line[name] for name in KEY})
+
+
+def _hyper_parameters(experiment: Experiment) -> list[str]:
+    """Settings of the method's parts that are not their defaults."""
+    usual = _fields(written_out([name for name in experiment.method if isinstance(name, str)]))
+    return [f"{key}={_text(v)}" for key, v in _fields(experiment.method).items() if usual.get(key) != v]
+
+
+def _fields(method: Sequence[Any]) -> dict[str, Any]:
+    parts = [item for item in method if isinstance(item, dict)]
+    return {f"{part}.{key}": v for item in parts for part, fields in item.items() for key, v in fields.items()}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _natural(text: str) -> tuple[int, float, str]:
+    """Numbers by size and before words."""
+    try:
+        return 0, float(text), ""
+    except ValueError:
+        return 1, 0.0, text

@@ -1,0 +1,146 @@
+"""A table played again, as CSV, Markdown and for the terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table as Screen
+
+from unskew.reproduce.beside import NEAR, Beside, Cell, ranks
+from unskew.results.units import spread
+from unskew.results.whole import write_whole
+
+MARK = "*"
+COLUMNS = (
+    "column", "method", "n", "mean", "std", "paper", "paper_std", "difference", "outside", "speedup", "reached",
+    "paper_speedup", "lead", "lead_half_width", "failed",
+)  # fmt: skip
+
+
+def write(found: Beside, out: Path) -> None:
+    """table.csv and table.md."""
+    write_whole(out / "table.csv", to_csv(found).encode())
+    write_whole(out / "table.md", to_markdown(found).encode())
+
+
+def to_csv(found: Beside) -> str:
+    """One line per cell, four decimals; `lead` is the paired difference of the paper's own method to this one."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in to_rows(found):
+        writer.writerow([_plain(row[name]) for name in COLUMNS])
+    return file.getvalue()
+
+
+def to_rows(found: Beside) -> list[dict[str, Any]]:
+    """The cells as plain numbers; None is not known."""
+    rows = []
+    for cell in found.cells:
+        (mean, std), lead, (factor, reached) = cell.spread, found.lead(cell), cell.speedup
+        half = (lead.high - lead.mean) if lead else math.nan
+        values = {
+            "mean": mean, "std": std, "difference": cell.difference, "speedup": factor,
+            "lead": lead.mean if lead else math.nan, "lead_half_width": half,
+        }  # fmt: skip
+        known = {key: round(value, 4) if math.isfinite(value) else None for key, value in values.items()}
+        rows.append(
+            {"column": cell.column, "method": cell.method, "n": len(cell.scores), "failed": "; ".join(cell.failed)}
+            | known
+            | {
+                "paper": cell.printed.mean if cell.printed else None,
+                "paper_std": cell.printed.std if cell.printed else None,
+                "paper_speedup": cell.printed.speedup if cell.printed else None,
+                "outside": cell.outside if known["difference"] is not None else None,
+                "reached": reached if cell.factors else None,
+            }
+        )
+    return rows
+
+
+def to_markdown(found: Beside) -> str:
+    """The table under a caption, then what is to be said of it."""
+    head, rows = _grid(found)
+    lines = [head, ["---"] * len(head), *rows]
+    body = "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines)
+    said = "\n".join(f"- {line}" for line in remarks(found))
+    return f"{caption(found)}\n\n{body}\n\n{said}\n"
+
+
+def to_screen(found: Beside) -> Screen:
+    head, rows = _grid(found)
+    screen = Screen(box=box.SIMPLE_HEAD, pad_edge=False, caption=escape(caption(found)), caption_justify="left")
+    for title in head:
+        screen.add_column(title, overflow="fold")
+    for row in rows:
+        screen.add_row(*map(escape, row))
+    return screen
+
+
+def caption(found: Beside) -> str:
+    """What the numbers are."""
+    text = (
+        f"{found.name}, preset {found.preset}: best accuracy over the rounds in percent, mean ± standard deviation "
+        f"over n seeds and draws of the split. {MARK}: more than {NEAR:g} points from the paper."
+    )
+    return f"{text} Not as in the paper: {', '.join(found.changed)}." if found.changed else text
+
+
+def remarks(found: Beside) -> list[str]:
+    """Rank correlations, then what failed or is missing."""
+    said = []
+    for column in found.columns:
+        rho, methods = ranks(found.of(column))
+        told = f"{rho:.2f} over {methods} methods" if math.isfinite(rho) else f"not defined for {methods} methods"
+        said.append(f"{column}: rank correlation with the paper {told}")
+    said += [f"{cell.column}, {cell.method}: {why}" for cell in found.cells for why in cell.failed]
+    return said + [f"missing: {what}" for what in found.missing]
+
+
+def _grid(found: Beside) -> tuple[list[str], list[list[str]]]:
+    speeds = found.speeds
+    head = ["column", "method", "ours", "n", "paper", "difference", *["speed-up", "paper's"] * speeds]
+    head += [f"{found.own} less it"]
+    rows = []
+    for cell in found.cells:
+        paper = spread(cell.printed.mean, cell.printed.std or math.nan, 2) if cell.printed else "–"
+        row = [cell.column, cell.method, _ours(cell), str(len(cell.scores)), paper, _gap(cell)]
+        row += [_factor(cell), (cell.printed.speedup if cell.printed else "") or "–"] * speeds
+        rows.append([*row, _lead(found, cell)])
+    return head, rows
+
+
+def _ours(cell: Cell) -> str:
+    return "failed" if cell.failed and not cell.scores else spread(*cell.spread, 2)
+
+
+def _gap(cell: Cell) -> str:
+    if math.isnan(cell.difference):
+        return "–"
+    return f"{cell.difference:+.2f}{f' {MARK}' if cell.outside else ''}"
+
+
+def _factor(cell: Cell) -> str:
+    if not cell.factors:
+        return "–"
+    factor, reached = cell.speedup
+    return f"{factor:.2f}{'' if reached else ' (not reached)'}"
+
+
+def _lead(found: Beside, cell: Cell) -> str:
+    lead = found.lead(cell)
+    if lead is None:
+        return "–"
+    return f"{lead.mean:+.2f}" + (f" [{lead.low:+.2f}, {lead.high:+.2f}]" if math.isfinite(lead.low) else "")
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,33 @@
+"""A letter with one tensor or more, and a federation's messages as they travelled."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unskew.core.letter import Letter, Place
+from unskew.core.part import Part
+from unskew.core.state import State
+
+PLACE = Place("average", "weights", False)
+
+
+def letter(final: State, start: State, mine: State | None = None, seed: int = 0, **keys: Any) -> Letter:
+    """A client that ended training at `final`."""
+    draws = {"seed": torch.tensor(seed)}
+    return Letter({"average": {"weights": final}}, PLACE, start, tuple(start), mine or {}, draws, **keys)
+
+
+def travelled(part: Part, sent: Letter) -> tuple[State, State, State]:
+    """What was on the wire, what the server holds after opening it, and the client's new state."""
+    message, state = part.seal(sent)
+    opened = part.open(Letter(message, sent.place, sent.start, sent.names))
+    return message["average"]["weights"], opened["average"]["weights"], state  # type: ignore[return-value]
+
+
+def tampered(part: Part, sent: Letter, **changes: Tensor | None) -> Letter:
+    """The sealed letter with some tensors replaced, or left out."""
+    message, _ = part.seal(sent)
+    wire: State = message["average"]["weights"] | changes  # type: ignore[operator,assignment]
+    wire = {name: t for name, t in wire.items() if t is not None}
+    return Letter({"average": {"weights": wire}}, sent.place, sent.start, sent.names)

@@ -1,0 +1,125 @@
+"""int8: whole numbers of a step per row, rounded by chance without bias."""
+
+import pytest
+import torch
+from sealing import letter, tampered, travelled
+from toolbox import federation, last_model, played
+
+from unskew.core.state import size_in_bytes
+from unskew.errors import UserError
+from unskew.methods.int8 import Int8, quantise, restore
+
+D = torch.tensor([[1.27, 0.005, -0.634, 0.0], [0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+
+
+def test_a_row_by_hand() -> None:
+    """Step 1.27 / 127 = 0.01: 127, 0.5, -63.4. With u = 0.45: 127, 0.95 -> 0, -62.95 -> -63; with 0.55: 1, -63."""
+    code = quantise(D, torch.full_like(D, 0.45))
+    assert code["int8"].tolist() == [[127, 0, -63, 0], [0, 0, 0, 0]]
+    assert code["step"].flatten().tolist() == pytest.approx([0.01, 0.0], rel=1e-7)
+    assert quantise(D, torch.full_like(D, 0.55))["int8"].tolist() == [[127, 1, -63, 0], [0, 0, 0, 0]]
+    assert quantise(D, torch.full_like(D, 0.39))["int8"][0, 2] == -64
+    assert restore(code, D)[0].tolist() == pytest.approx([1.27, 0.0, -0.63, 0.0], abs=1e-6)
+
+
+def test_rows_have_steps_of_their_own_and_a_tensor_of_one_axis_is_one_row() -> None:
+    d = torch.tensor([[1.0, -127.0], [0.5, 0.127]])
+    assert quantise(d, torch.zeros_like(d))["step"].flatten().tolist() == pytest.approx([1.0, 0.5 / 127])
+    assert quantise(d[0], torch.zeros(2))["step"].shape == (1,)
+    assert quantise(d[0, 0], torch.zeros(()))["step"].shape == ()
+
+
+def test_the_largest_entry_arrives_and_nothing_overflows() -> None:
+    d = torch.tensor([1.0, -1.0, 0.3])
+    for u in (0.0, 0.5, 1 - 2.0**-24):
+        code = quantise(d, torch.full_like(d, u))
+        assert code["int8"][:2].tolist() in ([127, -127], [127, -126])
+        assert (restore(code, d) - d).abs().max() <= 1.001 / 127
+
+
+def test_the_mean_over_draws_is_the_update() -> None:
+    """4000 seeds: the mean of a rounded entry has a deviation of at most 0.5 step / sqrt(4000) = 0.008 steps."""
+    generator = torch.Generator().manual_seed(0)
+    d = torch.randn(50, generator=generator, dtype=torch.float64)
+    start = {"w": torch.zeros_like(d)}
+    total = sum(travelled(Int8(), letter({"w": d}, start, seed=7919 * seed))[1]["w"] for seed in range(4000))
+    step = d.abs().max() / 127
+    assert ((total / 4000 - d).abs() / step).max() < 5 * 0.008
+    once = travelled(Int8(), letter({"w": d}, start, seed=1))[1]["w"]
+    assert ((once - d).abs() / step).max() > 0.5  # a single draw is far coarser
+
+
+def test_every_client_and_round_has_its_own_draws() -> None:
+    fed = federation("fedavg-int8")
+    part = fed.method.seals[0]
+    seeds = {int(fed.plan.part_draws(part, "seal", t, k, None)["seed"]) for t in (1, 2, 3) for k in range(4)}  # type: ignore[arg-type]
+    assert len(seeds) == 12
+
+
+def test_one_byte_an_entry_and_four_a_row() -> None:
+    """Linear 5 -> 6 and 6 -> 3: 57 entries; rows 6 + 3, and one for each of the two biases."""
+    fed = federation("fedavg-int8", precision="float32")
+    *_, (snap, report) = played(fed, 1)
+    entries = [e for e in snap.ledger.entries if (e.direction, e.part) == ("up", "average")]
+    assert {e.bytes for e in entries} == {57 + 4 * (6 + 1 + 3 + 1)}
+    assert size_in_bytes(report.messages["0"]) == entries[0].bytes
+
+
+def test_running_statistics_travel_in_full() -> None:
+    fed = federation("fedavg-int8", norm=True)
+    *_, (_, report) = played(fed, 1)
+    sent = report.messages["0"]["average"]["weights"]
+    plain = next(iter(played(federation("fedavg", norm=True), 1)))[1].messages["0"]["average"]["weights"]
+    rest = [n for n in fed.model.initial if n not in fed.model.shared]
+    assert rest
+    assert all(torch.equal(sent[n], plain[n]) for n in rest)
+
+
+def test_scaffold_keeps_its_variates_exact() -> None:
+    """Only the model is rounded: c stays the mean of the clients' c_k."""
+    local = {"epochs": 2, "batch": 4, "lr": 0.1}
+    fed = federation("scaffold+int8", local=local)
+    *_, (snap, report) = played(fed, 3)
+    assert all(t.dtype == torch.float64 for t in report.messages["0"]["scaffold"]["dc"].values())
+    for name, c in snap.parts["scaffold"].items():
+        mean = torch.stack([fed.store.get(k)["scaffold"][name] for k in range(4)]).mean(0)
+        torch.testing.assert_close(c, mean, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("method", ["fednova", "fedavgm", "fedlmd", "scaffold", "fedcurv", "moon"])
+@pytest.mark.parametrize("code", ["int8", "bf16"])
+def test_any_method_stays_near_itself(method: str, code: str) -> None:
+    """One round, four clients: the new model is off by less than a tenth of the way it went, and not by nothing."""
+    local = {"epochs": 2, "batch": 4, "lr": 0.1}
+    ours, plain = (last_model(federation(name, local=local), 1) for name in (f"{method}+{code}", method))
+    start = federation(method).start().model
+    for name in plain:
+        moved = (plain[name] - start[name]).abs().max()
+        assert (ours[name] - plain[name]).abs().max() <= 0.1 * moved
+    assert any(not torch.equal(ours[name], plain[name]) for name in plain)
+
+
+def test_a_number_that_is_not_finite_is_refused_whole() -> None:
+    for bad in (torch.nan, torch.inf):
+        d = torch.tensor([1.0, bad])
+        assert not torch.isfinite(travelled(Int8(), letter({"w": d}, {"w": torch.zeros(2)}))[1]["w"]).all()
+
+
+def test_two_codes_are_refused() -> None:
+    with pytest.raises(UserError, match="int8 and topk both say how the update travels"):
+        federation("fedavg+int8+topk")
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"w step": torch.zeros(3)}, r"w step: expected torch.float32 of shape \[2, 1\], found .*\[3\]"),
+        ({"w int8": torch.zeros(2, 4)}, "expected torch.int8 .*, found torch.float32"),
+        ({"w step": None}, "found nothing"),
+        ({"w": torch.zeros(2, 4)}, "found 'w' too"),
+    ],
+)
+def test_what_was_not_agreed_on_is_refused(changes: dict, found: str) -> None:
+    part = Int8()
+    with pytest.raises(UserError, match=found):
+        part.open(tampered(part, letter({"w": D}, {"w": torch.zeros_like(D)}), **changes))

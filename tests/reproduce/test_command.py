@@ -1,0 +1,168 @@
+"""`unskew reproduce` on small stand-ins: every runnable name, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from runs.conftest import Command
+from unskew.compare import grid as grids
+from unskew.recipe import read
+from unskew.reproduce.catalogue import targets
+from unskew.reproduce.figures import FIGURES
+
+from .conftest import SMALL, Player
+
+TABLES = [target.name for target in targets().values() if target.recipe and not target.is_figure]
+FIGURE_NAMES = [target.name for target in targets().values() if target.recipe and target.name in FIGURES]
+ONE = ("--only", "cifar10-0.05", "--methods", "fedavg,fedlmd", "--seeds", "0")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_table_completes_on_a_stand_in(name: str, player: Player, unskew: Command, tmp_path: Path) -> None:
+    compare = grids.read(read(name.replace("/", "-"))[2], name)
+    column, methods = next(iter(compare.settings)), list(compare.methods)[:2]
+    said = unskew("reproduce", name, *SMALL, "--only", column, "--methods", ",".join(methods), "--seeds", "0", "--json")
+    assert said.code == 0, said.err
+    cells = json.loads(said.out)["cells"]
+    assert [(each["column"], each["method"]) for each in cells] == [(column, method) for method in methods]
+    assert all(0 < each["mean"] <= 100 and each["paper"] for each in cells)
+    out = tmp_path / "runs" / "reproduce" / name.replace("/", "-")
+    assert {path.name for path in out.iterdir()} == {"table.csv", "table.md", "report.html"}
+    assert f"{cells[0]['paper']:g}" in (out / "report.html").read_text()
+
+
+def test_a_figure_takes_no_draws(unskew: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.reproduce.catalogue.Target.is_figure", True)
+    said = unskew("reproduce", "fedlmd/table1", "--draws", "1,2")
+    assert (said.code, "lines go over seeds" in said.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", FIGURE_NAMES)
+def test_figure_completes_on_a_stand_in(name: str, player: Player, unskew: Command, tmp_path: Path) -> None:
+    compare = grids.read(read(name.replace("/", "-"))[2], name)
+    few = ("--methods", ",".join(list(compare.methods)[:2]), "--only", ",".join(list(compare.settings)[:2]))
+    said = unskew("reproduce", name, *SMALL, *few, "--seeds", "0", "--out", tmp_path / "out", "--record", "kept")
+    assert said.code == 0, said.err
+    key = name.partition("/")[2]
+    assert len(pd.read_csv(tmp_path / "out" / f"{key}.csv"))
+    assert {path.suffix for path in (tmp_path / "out").glob(f"{key}.*")} == {".csv", ".png", ".svg"}
+    kept = tmp_path / "kept" / name.partition("/")[0]
+    assert (kept / f"{key}.svg").read_bytes() == (tmp_path / "out" / f"{key}.svg").read_bytes()
+    lines = pd.read_csv(kept / "accuracy.csv", keep_default_na=False)
+    assert set(lines["table"]) == {key}
+    assert len(lines) == len(player.played), "rows of other runs were taken for the same"
+
+
+def test_started_again_it_plays_only_what_is_missing(player: Player, unskew: Command) -> None:
+    first = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE)
+    assert first.code == 0, first.err
+    assert player.played == ["fedavg cifar10-0.05 0", "fedlmd cifar10-0.05 0"]
+    unskew("reproduce", "fedlmd/table1", *SMALL, *ONE[:2], "--methods", "fedavg,fedlmd,fedntd", "--seeds", "0,1")
+    # What is left goes by seed first.
+    assert player.played[2:] == ["fedntd cifar10-0.05 0"] + [
+        f"{m} cifar10-0.05 1" for m in ("fedavg", "fedlmd", "fedntd")
+    ]
+
+
+def test_answers_of_before_are_not_left_where_nothing_was_played(
+    player: Player, unskew: Command, tmp_path: Path
+) -> None:
+    assert unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--out", tmp_path / "out").code == 0
+    player.broken = {"fedavg", "fedlmd"}
+    said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--out", tmp_path / "out")
+    assert (said.code, "every run failed" in said.err) == (2, True)
+    assert not (tmp_path / "out" / "table.csv").exists()
+
+
+def test_tables_share_the_runs_they_have_in_common(player: Player, unskew: Command) -> None:
+    unskew("reproduce", "fedlmd/table1", *SMALL, *ONE)
+    said = unskew("reproduce", "fedlmd/table3-lda", *SMALL, *ONE)
+    assert said.code == 0
+    assert len(player.played) == 2
+
+
+def test_real_processes_play_it_too(unskew: Command, tmp_path: Path) -> None:
+    said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE[:2], "--methods", "fedavg", "--seeds", "0", "--jobs", "1",
+                  "--out", tmp_path / "out", "--json")  # fmt: skip
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["cells"][0]["n"] == 1
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "paper, %" in page
+    assert "33.02" in page
+
+
+def test_a_failing_cell_is_reported_and_the_others_stand(player: Player, unskew: Command, tmp_path: Path) -> None:
+    player.broken = {"fedlmd"}
+    said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--out", tmp_path / "out", "--record", tmp_path / "kept")
+    assert said.code == 2
+    assert "cifar10-0.05, fedlmd: seed 0 failed: the loss is not finite" in said.out
+    assert "| cifar10-0.05 | fedlmd | failed | 0 | 50.45 |" in (tmp_path / "out" / "table.md").read_text()
+    kept = pd.read_csv(tmp_path / "kept" / "fedlmd" / "accuracy.csv")
+    assert list(kept["method"]) == ["fedavg"], "a run that is not finished was recorded"
+
+
+def test_draws_of_the_split_are_repetitions(player: Player, unskew: Command) -> None:
+    said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--draws", "1,2", "--json")
+    assert said.code == 0, said.err
+    assert [each["n"] for each in json.loads(said.out)["cells"]] == [2, 2]
+    assert json.loads(said.out)["cells"][0]["lead"] is not None
+    assert [word.split(" draw ")[1] for word in player.played] == ["1 0", "1 0", "2 0", "2 0"]
+
+
+def test_cells_that_were_left_out_are_named(player: Player, unskew: Command) -> None:
+    said = unskew("reproduce", "fedlmd/table3-lda", *SMALL, *ONE)
+    assert "missing: column mnist-0.1: not played" in said.out
+    assert "missing: column cifar10-0.05, fedcurv, fedprox" in said.out
+    assert "Not as in the paper: data=digits, model=mlp" in " ".join(said.out.split())
+
+
+def test_a_method_of_another_table_has_the_number_printed_there(player: Player, unskew: Command) -> None:
+    said = unskew(
+        "reproduce", "fedlmd/table3-lda", *SMALL, *ONE[:2], "--methods", "fedlmd-tf", "--seeds", "0", "--json"
+    )
+    assert json.loads(said.out)["cells"][0]["paper"] == 45.08
+
+
+def test_columns_without_data_are_missing_and_stop_no_other(player: Player, unskew: Command, tmp_path: Path) -> None:
+    said = unskew("reproduce", "fedlmd/table3-lda", "--only", "cifar10-0.05,cinic10-0.1")
+    assert said.code == 2
+    assert "column cifar10-0.05: cifar10 is not in the data folder; get it: unskew data download cifar10" in said.err
+    assert "unskew data unpack CINIC-10.tar.gz" in said.err
+    assert player.played == []
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--only", "cifar10-5"], "--only: expected columns among cifar10-0.05, cifar10-0.1, "),
+        (["--only", "fedavg"], "found 'fedavg'"),
+        (["--methods", " , "], "--methods: expected names with commas between them"),
+        (["--methods", "fedavgg"], "did you mean fedavg?"),
+        (["--preset", "release"], "expected one of paper, released, found 'release'; did you mean released?"),
+        (["--draws", "x"], "--draws: expected numbers"),
+        (["--draws", "1", "partition.seed=2"], "given twice"),
+        (["seed=1"], "type --seeds 0,1"),
+        (["method=fedavg"], "type --methods"),
+        (["preset=released"], "type --preset paper"),
+        (["roundz=1"], "roundz"),
+    ],
+)
+def test_mistakes_say_what_there_is(words: list[str], told: str, player: Player, unskew: Command) -> None:
+    said = unskew("reproduce", "fedlmd/table3-lda", *SMALL, *words)
+    assert said.code == 2
+    assert told in said.err
+    assert player.played == []
+
+
+def test_without_a_name_all_are_listed_by_paper(unskew: Command) -> None:
+    said = unskew("reproduce")
+    assert said.code == 0
+    assert all(name in said.out for name in targets())
+    told = json.loads(unskew("reproduce", "--json").out)
+    assert told["fedlmd/figure3"]["state"] == "-"
+    assert told["hfmds/table2"]["state"] == "not yet"

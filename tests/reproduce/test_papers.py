@@ -1,0 +1,123 @@
+"""The papers' numbers as package data: every row has our names, every target its place."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import pytest
+
+from unskew import models
+from unskew import recipe as recipes
+from unskew.compare import grid as grids
+from unskew.core import registry
+from unskew.data.catalogue import ENTRIES
+from unskew.errors import UserError
+from unskew.reproduce.catalogue import Target, find, papers, targets
+from unskew.reproduce.names import ours, rows, skew, text, vocabulary
+from unskew.reproduce.plan import Asked, make
+from unskew.reproduce.printed import read
+from unskew.reproduce.state import state
+
+TABLES = sorted(path.name for path in resources.files("unskew.papers").iterdir() if path.name.endswith(".csv"))
+ROWS = {  # of the printed tables
+    "fedbar_table1.csv": 64, "feddig_table1.csv": 4, "feddig_text_accuracies.csv": 17, "fedlmd_table1.csv": 4,
+    "fedlmd_table2.csv": 4, "fedlmd_table3_lda.csv": 63, "fedlmd_table3_sharding.csv": 63, "fedlmd_table4.csv": 15,
+    "fedlmd_table5.csv": 4, "flea_table1.csv": 198, "hfmds_table2.csv": 48, "hfmds_table3.csv": 32,
+    "hfmds_table4.csv": 4,
+}  # fmt: skip
+LATER = {  # methods that some paper prints and that do not exist yet
+    "ccvr", "fedbr", "feddig", "fedgan", "fedgen", "fmds", "hfmds",
+}  # fmt: skip
+PLAYED = [target for target in targets().values() if target.recipe]
+
+
+@pytest.mark.parametrize("file", TABLES)
+def test_every_row_of_a_printed_table_maps_to_our_names(file: str) -> None:
+    assert len(rows(file)) == ROWS[file]
+    for row in rows(file):
+        found = ours(file, row)
+        assert len(found) >= len(vocabulary()["tables"][file])
+        assert found.get("datasets", "digits") in {entry.name for entry in ENTRIES}
+        assert found.get("models", "cnn") in models.ZOO
+        for name in found.get("methods", "fedavg").split("+"):
+            assert name in {*registry.known(), *registry.PARTS, *LATER}, row
+
+
+def test_every_printed_table_is_in_the_mapping_and_in_the_catalogue() -> None:
+    assert TABLES == sorted(ROWS) == sorted(vocabulary()["tables"])
+    assert sorted(target.numbers for target in targets().values() if target.numbers) == TABLES
+
+
+def test_a_printed_cell_is_found_under_our_names() -> None:
+    cell = read("fedlmd_table3_lda.csv")["fedlmd", "cifar10-0.05"]
+    assert (cell.setting, cell.mean, cell.std, cell.speedup) == ("alpha=0.05", 50.45, None, "5.26")
+    assert read("fedlmd_table3_lda.csv")["scaffold", "cifar10-0.05"].speedup == "Failed"
+    assert read("fedlmd_table2.csv")["fedls", "cifar10-0.05"].mean == 42.74
+    assert read("flea_table1.csv")["fedavg", "cifar10-q3-100"].std == 1.33
+    assert read("fedbar_table1.csv") == {}
+
+
+def test_the_catalogue_has_every_table_and_figure_of_the_five_papers() -> None:
+    counted = {paper: [0, 0] for paper in papers()}
+    for target in targets().values():
+        counted[target.paper][target.is_figure] += 1
+    # FedLMD's Table 3 is two targets, and FedDig's text has numbers of its own.
+    assert counted == {"flea": [6, 13], "fedlmd": [6, 9], "hfmds": [4, 11], "feddig": [2, 13], "fedbar": [1, 7]}
+
+
+def test_states_are_found_out_and_not_written_down() -> None:
+    assert not re.search("runnable|not yet|in part", text("catalogue.yaml"))
+    assert state(find("fedlmd/table1")).word == "not yet", "there are no data here"
+    assert "unskew data download cifar10" in state(find("fedlmd/table1")).why[0]
+    assert state(targets()["fedlmd/figure1"]).why == ("a drawing, nothing to run",)
+    assert "ccvr" in state(targets()["flea/table1"]).why[0]
+
+
+@pytest.mark.parametrize("target", [each for each in PLAYED if each.numbers], ids=lambda each: each.name)
+def test_recipe_has_exactly_the_cells_that_the_paper_prints(target: Target) -> None:
+    section = recipes.read(str(target.recipe))[2]
+    compare, printed = grids.read(section, target.name), read(target.numbers)
+    assert set(printed) == {(method, column) for method in compare.methods for column in compare.settings}
+    assert compare.metric == "best"
+    assert list(compare.methods)[:2] == (["fedavg", target.own] if ("fedavg", *[*compare.settings][:1]) in printed
+                                         else ["fedlmd", "fedlmd+prox+avgm"])  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [each for each in PLAYED if each.numbers], ids=lambda each: each.name)
+def test_columns_are_what_their_labels_say(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.reproduce.plan.how_to_get", lambda *_: "")
+    printed = read(target.numbers)
+    plan = make(target, Asked(device="cpu"))
+    assert {why.split()[1].rstrip(":") for why in plan.missing} <= LATER
+    for cell in plan.grid.cells:
+        paper, found = printed[cell.method, cell.setting], cell.experiment
+        assert cell.setting.startswith(f"{found.data.name}-")
+        assert skew(found.partition) == paper.setting
+        assert found.label == cell.method
+        if target.paper == "flea":  # tests/reproduce/test_flea_recipes.py looks closer
+            assert (found.rounds, found.participation, found.partition.seed) == (100, 0.1, 1)
+            continue
+        assert found.model.name == "cnn" or cell.setting.endswith(found.model.name)
+        assert (found.rounds, found.participation, found.partition.seed) == (200, 0.1, 19940817)
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_presets_differ_in_cutout_and_sampling(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.reproduce.plan.how_to_get", lambda *_: "")
+    plan = make(find("fedlmd/table3-lda"), Asked(preset=preset, device="cpu"))
+    for cell in plan.grid.cells:
+        augment = cell.experiment.data.augment
+        assert cell.experiment.preset == preset
+        assert (augment.crop, augment.flip) == (4, True)
+        # The code that was released blanks no squares of CINIC-10.
+        assert augment.cutout == (16 if preset == "released" and cell.experiment.data.name != "cinic10" else 0)
+
+
+def test_unknown_and_undrawn_targets_say_what_there_is() -> None:
+    with pytest.raises(UserError, match=r"expected a table or figure.*did you mean fedlmd/table"):
+        find("fedlmd/table33")
+    with pytest.raises(UserError, match="it is a drawing"):
+        find("fedlmd/figure1")
+    with pytest.raises(UserError, match="no recipe yet"):
+        find("fedbar/table1")

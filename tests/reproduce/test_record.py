@@ -1,0 +1,85 @@
+"""What `--record` keeps: the columns that results have, once per run, in an order of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from runs.conftest import Command
+from unskew.reproduce.catalogue import Target, find, targets
+from unskew.reproduce.plan import Asked, make
+from unskew.reproduce.record import setting_of
+
+from .conftest import SMALL, Player
+
+COLUMNS = (
+    "table,method,dataset,setting,local_size,model,preset,partition_seed,seed,rounds,best,best_round,final,mean_last10,"
+    "bytes_up,bytes_down,seconds,engine,precision,device,versions,commit"
+)
+REPOSITORY = Path(__file__).parents[2]
+WORDS = ("reproduce", "fedlmd/table1", *SMALL, "--only", "cifar10-0.05", "--record", "kept")
+
+
+@pytest.mark.parametrize(
+    "file", sorted((REPOSITORY / "results").glob("*/accuracy.csv")), ids=lambda path: path.parent.name
+)
+def test_recorded_tables_have_the_agreed_columns(file: Path) -> None:
+    assert file.read_text().splitlines()[0] == COLUMNS
+
+
+def test_recorded_twice_is_the_same_file_and_other_rows_stay(
+    player: Player, unskew: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNSKEW_COMMIT", "abc123")
+    kept = tmp_path / "kept" / "fedlmd"
+    assert unskew(*WORDS, "--methods", "fedlmd", "--seeds", "1").code == 0
+    assert unskew(*WORDS, "--methods", "fedavg", "--seeds", "0").code == 0
+    before = {path.name: path.read_bytes() for path in kept.iterdir()}
+    assert unskew(*WORDS, "--methods", "fedlmd", "--seeds", "1").code == 0
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
+    assert len(player.played) == 2, "recording played again what was there"
+    assert before["accuracy.csv"].decode().splitlines()[0] == COLUMNS
+    lines = pd.read_csv(kept / "accuracy.csv", keep_default_na=False)
+    assert list(lines["method"]) == ["fedavg", "fedlmd"]
+    assert set(lines["table"]) == {"table1"}
+    assert set(lines["commit"]) == {"abc123"}
+    assert list(lines["partition_seed"]) == [19940817, 19940817]
+    curves = pd.read_csv(kept / "curves.csv")
+    assert list(curves["round"]) == [0, 1, 2, 0, 1, 2]
+    best = curves[curves["round"] > 0].groupby("method")["accuracy"].max()
+    assert list(best) == list(lines["best"])
+
+
+def test_nothing_is_recorded_unasked(player: Player, unskew: Command, tmp_path: Path) -> None:
+    assert unskew(*WORDS[:-2], "--methods", "fedavg", "--seeds", "0").code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"runs"}
+
+
+@pytest.mark.parametrize("name", [target.name for target in targets().values() if target.recipe])
+def test_different_runs_have_different_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.reproduce.plan.how_to_get", lambda *_: "")
+    plan = make(find(name), Asked(device="cpu", seeds="0"))
+    names: dict[tuple[str, ...], set[str]] = {}
+    for cell in plan.grid.cells:
+        told = cell.experiment
+        names.setdefault((told.label, told.data.name, setting_of(plan, cell), told.model.name), set()).add(cell.name)
+    assert all(len(each) == 1 for each in names.values()), names
+
+
+def cells(target: Target, monkeypatch: pytest.MonkeyPatch, *overrides: str, **asked: object) -> set[str]:
+    monkeypatch.setattr("unskew.reproduce.plan.how_to_get", lambda *_: "")
+    plan = make(target, Asked(overrides, device="cpu", **asked))  # type: ignore[arg-type]
+    return {setting_of(plan, cell) for cell in plan.grid.cells}
+
+
+def test_a_setting_is_the_skew_and_what_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lda = find("fedlmd/table3-lda")
+    only = ("cifar10-0.05",)
+    assert cells(lda, monkeypatch) == {"alpha=0.05", "alpha=0.1", "alpha=0.3", "alpha=0.5"}
+    assert cells(lda, monkeypatch, only=only, rounds=5, draws=(1, 2)) == {"alpha=0.05"}
+    assert cells(lda, monkeypatch, "precision=bf16", "engine=loop", "partition.seed=7", only=only) == {"alpha=0.05"}
+    assert cells(lda, monkeypatch, "data.augment.cutout=16", only=only) == {"alpha=0.05;data.augment.cutout=16"}
+    assert cells(find("fedlmd/table3-sharding"), monkeypatch) == {"s=2", "s=3", "s=5", "s=10"}
+    assert cells(find("fedlmd/table4"), monkeypatch) == {"alpha=0.05"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -140,7 +141,7 @@ class Experiment(Strict):
 
     def create_method(self) -> Method:
         """The parts, validated."""
-        return registry.create(registry.resolve(self.method))
+        return replace(registry.create(registry.resolve(self.method)), preset=self.preset)
 
     @property
     def label(self) -> str:

@@ -17,6 +17,16 @@ SIZES = (11, 1, 6)  # rows of the clients: more than two batches, less than one,
 # the ReLU there takes the sign of the noise. With two rows there is a number to agree on.
 NORM_SIZES = (11, 2, 6)
 METHODS = [*(name for name in registry.known() if name not in parts.METHODS), *parts.METHODS]
+# Variants of a method that train otherwise.
+VARIANTS: dict[str, list] = {
+    "flea-half": ["flea", {"flea": {"fraction": 0.5}}],
+    "flea-released": ["flea", {"flea": {"fraction": 0.4, "preset": "released"}}],
+    "fedmix-naive": ["fedmix", {"mix": {"group": 2}}],
+    "fedmix-taylor": ["fedmix", {"mix": {"group": 2, "variant": "taylor", "lam": 0.3}}],
+    "fedmix-same": ["fedmix", {"mix": {"group": 2, "same_class": True}}],
+    "feddata-half": ["feddata", {"pool": {"fraction": 0.5}}],
+    "feddata-released": ["feddata", {"pool": {"fraction": 0.5, "preset": "released"}}],
+}
 ENGINES = ("loop", "stacked")
 ABSENT = [{"clients": [2], "rounds": [2, 3]}]
 
@@ -43,6 +53,7 @@ def experiment(method: Any, engine: str = "loop", **keys: Any) -> us.Experiment:
     local = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3, "clip": 1.0}
     keys = {"precision": "float64", "local": local, "rounds": 2, "absence": ABSENT} | keys
     chosen = {"name": engine, "workers": 1}
+    method = VARIANTS.get(method, method) if isinstance(method, str) else method
     return us.Experiment(method=method, partition={"name": "group"}, device="cpu", engine=chosen, **keys)
 
 

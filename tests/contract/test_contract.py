@@ -9,7 +9,7 @@ import parts  # noqa: F401  (registers the test-only methods)
 import pytest
 import torch
 from pydantic import ValidationError
-from small import dataset, experiment, federation, network
+from small import METHODS, dataset, experiment, federation, network
 
 import unskew as us
 from unskew.core import registry
@@ -169,6 +169,7 @@ def test_neutral_values_give_the_parent(name: str, part: str, precision: str, en
     assert all(torch.equal(ours[tensor], parent[tensor]) for tensor in parent)
 
 
+@pytest.mark.parametrize("method", METHODS)
 def test_every_hyper_parameter_is_reachable_by_override(method: str) -> None:
     for name in registry.resolve(method):
         fields = hyper_parameters(registry.PARTS[name]())

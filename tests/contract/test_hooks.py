@@ -1,6 +1,5 @@
 """What the federation promises to parts, one promise a test, in both engines where an engine is involved."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,21 +20,6 @@ from unskew.core.work import clip_gradients
 from unskew.engine import stacked
 
 SUM, MEAN = {"n": us.Artefact("counts", reduce="sum")}, {"n": us.Artefact("statistics", reduce="mean")}
-
-
-@pytest.fixture
-def spy() -> Iterator[Any]:
-    """Registers parts for one test."""
-    registry.known()  # loads the package's own, which must survive
-    before = dict(registry.PARTS)
-
-    def make(cls: type[us.Part], name: str = "spy") -> str:
-        us.part(name)(cls)
-        return f"fedavg+{name}"
-
-    yield make
-    registry.PARTS.clear()
-    registry.PARTS.update(before)
 
 
 def test_sum_of_integers_adds_up() -> None:

@@ -27,7 +27,7 @@ ROWS = {  # of the printed tables
     "hfmds_table4.csv": 4,
 }  # fmt: skip
 LATER = {  # methods that some paper prints and that do not exist yet
-    "ccvr", "fedbr", "feddata", "feddig", "fedgan", "fedgen", "fedmix", "flea", "fmds", "hfmds",
+    "ccvr", "fedbr", "feddig", "fedgan", "fedgen", "fmds", "hfmds",
 }  # fmt: skip
 PLAYED = [target for target in targets().values() if target.recipe]
 
@@ -71,7 +71,7 @@ def test_states_are_found_out_and_not_written_down() -> None:
     assert state(find("fedlmd/table1")).word == "not yet", "there are no data here"
     assert "unskew data download cifar10" in state(find("fedlmd/table1")).why[0]
     assert state(targets()["fedlmd/figure1"]).why == ("a drawing, nothing to run",)
-    assert "flea" in state(targets()["flea/table1"]).why[1]
+    assert "ccvr" in state(targets()["flea/table1"]).why[0]
 
 
 @pytest.mark.parametrize("target", [each for each in PLAYED if each.numbers], ids=lambda each: each.name)
@@ -89,12 +89,15 @@ def test_columns_are_what_their_labels_say(target: Target, monkeypatch: pytest.M
     monkeypatch.setattr("unskew.reproduce.plan.how_to_get", lambda *_: "")
     printed = read(target.numbers)
     plan = make(target, Asked(device="cpu"))
-    assert plan.missing == ()
+    assert {why.split()[1].rstrip(":") for why in plan.missing} <= LATER
     for cell in plan.grid.cells:
         paper, found = printed[cell.method, cell.setting], cell.experiment
         assert cell.setting.startswith(f"{found.data.name}-")
         assert skew(found.partition) == paper.setting
         assert found.label == cell.method
+        if target.paper == "flea":  # tests/reproduce/test_flea_recipes.py looks closer
+            assert (found.rounds, found.participation, found.partition.seed) == (100, 0.1, 1)
+            continue
         assert found.model.name == "cnn" or cell.setting.endswith(found.model.name)
         assert (found.rounds, found.participation, found.partition.seed) == (200, 0.1, 19940817)
 

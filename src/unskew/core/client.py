@@ -137,6 +137,16 @@ def own(received: Received, mine: Tree) -> Received:
     return received._replace(model=received.model | mine[OWN]) if OWN in mine and received.model else received
 
 
+def for_steps(method: Method, received: Received) -> Received:
+    """Without broadcast rows, which a step sees as batches of a stream: their number is no part of a step's shape."""
+    rows = {part.name: {n for n, a in part.broadcasts.items() if a.reduce == "rows"} for part in method.parts}
+    parts = {
+        part: {name: value for name, value in sent.items() if name not in rows.get(part, ())}
+        for part, sent in received.parts.items()
+    }
+    return received._replace(parts=parts)
+
+
 def step_loss(
     method: Method,
     model: Model,
@@ -161,9 +171,11 @@ def step_loss(
         seen = view.of(
             received.parts.get(part.name, {}), mine.get(part.name, {}), now.draws.get(part.name, {}), streams
         )
-        term = part.loss(seen)
-        if term is not None:
+        found = part.loss(seen)
+        if found is not None:
+            term, numbers = found if isinstance(found, tuple) else (found, {})
             total, terms[part.name] = total + term, term.detach()
+            terms |= {f"{part.name} {name}": number.detach() for name, number in numbers.items()}
     return total, (forward.buffers, terms)
 
 
@@ -231,15 +243,16 @@ def client_round(
 ) -> tuple[Message, Message, Tree, dict[str, Tensor]]:
     """One client's round: train on the feed, exchanges after training, then `up`.
 
-    Returns the message, what the exchanges sent, the new state, and the mean of each loss term.
+    Returns the message, what the exchanges sent, the new state, and the mean of each loss term and number beside it.
     """
     work, facts = feed.work, feed.facts
     received = own(received, mine)
     leaves, buffers = begin(model, received.model)
     optimiser = work.make(leaves.values())
     terms: dict[str, Tensor] = {}
+    seen_by_steps = for_steps(method, received)
     for step in range(feed.steps):
-        loss, (buffers, seen) = step_loss(method, model, leaves, buffers, received, mine, facts, feed.at(step))
+        loss, (buffers, seen) = step_loss(method, model, leaves, buffers, seen_by_steps, mine, facts, feed.at(step))
         descend_step(loss, leaves, optimiser, work, stacked=False)
         terms = {name: terms.get(name, 0) + term for name, term in seen.items()}
     final = {name: leaf.detach() for name, leaf in leaves.items()} | buffers

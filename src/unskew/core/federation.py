@@ -112,6 +112,9 @@ class Federation:
             snap = self._apply(snap, part, part.step(self._server(snap, part)), part.edits_model)
         self.phase("step", round)
         snap = self._exchange(snap, "after merge", participants, report)
+        for part in self.method.parts:
+            told = part.report(self._server(snap, part))
+            report.numbers.update({f"{part.name}/{name}": value for name, value in told.items()})
         self.phase("after merge", round)
         return replace(snap, seen=snap.seen | set(participants))
 
@@ -129,7 +132,7 @@ class Federation:
         for outcome in self.engine.train(snap.round, received, busy, self.store.get):
             size = torch.tensor(self.rows[outcome.client])
             snap.ledger.up(snap.round, "train", outcome.client, "model", "samples", SAMPLES, size)
-            terms[outcome.client] = {name: outcome.terms[name] for name in parts if name in outcome.terms}
+            terms[outcome.client] = dict(sorted(outcome.terms.items(), key=lambda term: _place(term[0], list(parts))))
             # Together or not at all: state that belongs to a refused share must not stay with the client.
             whole = outcome.finite or is_finite(outcome.shared)
             taken = self._take_in(snap, "train", outcome, inbox, report, declared, whole)
@@ -247,3 +250,8 @@ class Federation:
 
     def _public(self, model: State) -> State:
         return {name: t for name, t in model.items() if name not in self.model.private}
+
+
+def _place(term: str, parts: list[str]) -> tuple[int, str]:
+    """A part's term, then the numbers beside it; crossing a process may have mixed them."""
+    return parts.index(term.partition(" ")[0]), term

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -38,6 +38,7 @@ class Method:
     """The parts, in list order."""
 
     parts: tuple[Part, ...]
+    preset: Literal["paper", "released"] = "paper"  # of the run
 
     def __post_init__(self) -> None:
         for role in ("objective", "owner"):
@@ -86,7 +87,7 @@ class Method:
             raise UserError(f"method: {' and '.join(codes)} both say how the update travels; keep one of them")
         if codes:
             _ = self.update  # stops here if there is none
-        return Method(tuple(part.build(self, work) for part in self.parts))
+        return replace(self, parts=tuple(part.build(self, work) for part in self.parts))
 
     def now(self, round: int, task: Task) -> tuple[Method, Work]:
         """The parts and the work in force in a round."""
@@ -94,11 +95,11 @@ class Method:
         for part in self.parts:
             part, work = part.now(round, work)
             parts.append(part)
-        return Method(tuple(parts)), work
+        return replace(self, parts=tuple(parts)), work
 
     def on(self, device: torch.device, dtype: torch.dtype) -> Method:
         """The same parts with float fields as 0-dim tensors: a changing Python number would break a compiled step."""
-        return Method(tuple(_with_tensors(part, device, dtype) for part in self.parts))
+        return replace(self, parts=tuple(_with_tensors(part, device, dtype) for part in self.parts))
 
 
 def _opens(part: Part) -> bool:

@@ -35,7 +35,7 @@ class Artefact:
     """What may leave: its kind, and how far it may be added up on the way."""
 
     kind: Kind
-    reduce: Literal["mean", "sum", "rows", "each"] = "each"
+    reduce: Literal["mean", "sum", "rows", "each"] = "each"  # rows, of a broadcast: seen by `streams` and by no loss
     lasting: bool = False  # sent to a client only when changed since its last copy
     update: bool = False  # of kind weights: relative to the received model already, not a model
 
@@ -115,15 +115,16 @@ class Part:
     def draws(
         self, when: Literal["init", "steps", "share", "seal"], sizes: Sizes, generator: np.random.Generator
     ) -> dict[str, Any]:
-        """Random arrays or tensors; for "steps" the leading axis is the step."""
+        """Random arrays or tensors; for "steps" the leading axis is the step. Those of "init" are a client's for the
+        whole run: `client_init` and every `share` see them."""
         return {}
 
     def batch(self, batch: Batch, received: dict[str, Any], train: bool) -> Batch:
         """Change the batch before the loss (no gradient) and, with train=False, before evaluation."""
         return batch
 
-    def loss(self, view: View) -> Tensor | None:
-        """A scalar; the terms of all parts add up."""
+    def loss(self, view: View) -> Tensor | tuple[Tensor, State] | None:
+        """A scalar; the terms of all parts add up. Scalars returned beside it are logged, as means over the steps."""
         return None
 
     # messages
@@ -163,3 +164,7 @@ class Part:
     def collect(self, server: Server, shared: Messages) -> Server:
         """Store what an exchange brought."""
         return server
+
+    def report(self, server: Server) -> dict[str, float]:
+        """Numbers to log about the server's state after a round."""
+        return {}

@@ -53,7 +53,8 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Report:
-    """What a round tells the runner: loss terms of each client, and who was dropped."""
+    """What a round tells the runner: loss terms of each client, who was dropped, and numbers about the server."""
 
     terms: dict[int, dict[str, float]] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=list)
+    numbers: dict[str, float] = field(default_factory=dict)  # part/name

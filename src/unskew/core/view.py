@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,6 +68,20 @@ class Pass:
             self._cuts[i + 1] = self.run(self._cuts[i], i, i + 1)
         return self._cuts[cut]
 
+    def slope(self, x: Tensor, loss: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        # Not jvp: through BatchNorm in training its gradient is silently wrong. Buffers are cloned and handed out,
+        # because an inner differentiation refuses to see tensors from outside written to.
+        def inner(x: Tensor) -> tuple[Tensor, tuple[Tensor, State]]:
+            buffers, h = {name: tensor.clone() for name, tensor in self.buffers.items()}, x
+            for i in range(self.model.depth):
+                h = self.model.block(self.leaves | buffers, h, i, train=True, seed=self._seed)
+            return loss(at_least_float32(h)).sum(), (h, buffers)
+
+        slope, (logits, buffers) = torch.func.grad(inner, has_aux=True)(x)
+        self.buffers.update(buffers)
+        self.state.update(buffers)
+        return logits, slope
+
 
 @dataclass(frozen=True)
 class Clock:
@@ -118,6 +133,11 @@ class View:
         return self._pass.leaves
 
     @property
+    def model(self) -> Model:
+        """The net, without tensors."""
+        return self._pass.model
+
+    @property
     def feature(self) -> int:
         """The cut of the representation."""
         return self._pass.model.feature
@@ -133,6 +153,14 @@ class View:
     def run(self, h: Tensor, start: int, stop: int | None = None) -> Tensor:
         """Blocks start..stop of the local model on other rows, with gradient, in train mode."""
         return self._pass.run(h, start, stop)
+
+    def slope(self, x: Tensor, loss: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Logits of other inputs x, and the gradient of each input's `loss(logits)` [b] by that input.
+
+        Both have gradients themselves; the net runs once, in train mode.
+        """
+        logits, slope = self._pass.slope(x, loss)
+        return at_least_float32(logits), slope
 
     @property
     def teacher(self) -> Frozen:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 SHARE = 0.6  # of the memory there is, for a cohort's training
 
@@ -33,9 +36,27 @@ def bytes_of_step(step: Callable[[], Tensor]) -> int:
         seen[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        step()
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            step()
+    except RuntimeError as error:
+        if "saved tensor hooks" not in str(error):
+            raise
+        # A loss with a derivative inside (FedMix): torch.func refuses hooks, so all that is computed counts.
+        with _Made(note):
+            step()
     return sum(seen.values())
+
+
+class _Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Tells of every tensor that is made."""
+
+    def __init__(self, note: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._note = note
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return tree_map_only(Tensor, self._note, func(*args, **(kwargs or {})))
 
 
 def cohort_size(per_client: int, budget: int) -> int:

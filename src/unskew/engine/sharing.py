@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,12 +17,13 @@ from unskew.engine.feed import floats_as
 
 
 def share_draws(setting: Setting, part: str, round: int, client: int) -> State:
-    """A part's random tensors for an exchange of one client."""
+    """A part's random tensors for an exchange of one client: the client's own of "init", and those of this time."""
     method, work = setting.planned(round)
     rows = len(setting.source.index[client])
     sizes = Sizes(rows, 0, work.batch, setting.task.classes, {})
     owner = next(p for p in method.parts if p.name == part)
-    draws = setting.plan.part_draws(owner, "share", round, client, sizes)
+    whens: tuple[Literal["init", "share"], ...] = ("init", "share")
+    draws = {n: t for when in whens for n, t in setting.plan.part_draws(owner, when, round, client, sizes).items()}
     return {name: t.to(setting.device) for name, t in floats_as(draws, setting.dtype).items()}
 
 

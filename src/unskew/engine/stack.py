@@ -151,7 +151,7 @@ def _floats_cloned(method: Method) -> Method:
         copy = object.__new__(type(part))
         copy.__dict__.update({k: v.clone() if isinstance(v, Tensor) else v for k, v in part.__dict__.items()})
         parts.append(copy)
-    return Method(tuple(parts))
+    return replace(method, parts=tuple(parts))
 
 
 def _put(place: Any, tree: Any) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils._pytree import tree_leaves
 
-from unskew.core.client import OWN, Ending, Received, begin, finish, own, step_loss
+from unskew.core.client import OWN, Ending, Received, begin, finish, for_steps, own, step_loss
 from unskew.core.messages import pack
 from unskew.core.method import Method
 from unskew.core.server import StandIn
@@ -131,9 +131,10 @@ class StackedEngine:
         method, _ = setting.in_force(round)
         feed = OneClient(Cohort(setting, source, round, received, [client], [mine]))
         leaves, buffers = begin(setting.model, received.model)
+        seen = for_steps(method, received)
 
         def step() -> Tensor:
-            return step_loss(method, setting.model, leaves, buffers, received, mine, feed.facts, feed.at(0))[0]
+            return step_loss(method, setting.model, leaves, buffers, seen, mine, feed.facts, feed.at(0))[0]
 
         weights = sum(t.numel() * t.element_size() for t in received.model.values())
         # leaf, gradient, two optimiser slots, final copy, message and new state; a seal computes with as many again
@@ -177,7 +178,7 @@ class StackedEngine:
 
     def _steps(self, method: Method, work: Work, received: Received, mine: Tree, feed: Cohort) -> tuple[State, State]:
         """Train in the memory of the cohort before, if the shapes are the same."""
-        given = (method, received, mine, feed.facts)
+        given = (method, for_steps(method, received), mine, feed.facts)
         shape = shape_of(work, given, feed)
         if self._stack is None or self._shape != shape or self._stack.capacity < len(feed.clients):
             self._stack = None  # before the new one is made: both may not fit

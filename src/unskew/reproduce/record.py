@@ -59,12 +59,16 @@ def keep(path: Path, fresh: pd.DataFrame) -> None:
 
 
 def setting_of(plan: Plan, cell: Cell) -> str:
-    """The skew, then what a person changed; of a figure also what its recipe varies, since rows must differ by it."""
-    words = [skew(cell.experiment.partition)]
+    """The skew, the clients where columns differ by them, then what a person changed; of a figure also what its recipe
+    varies, since rows must differ by it."""
+    words, own = [skew(cell.experiment.partition)], plan.columns[cell.setting].own
+    if "partition.clients" in own:
+        words.append(f"clients={own['partition.clients']}")
     if plan.target.is_figure:
-        own = plan.columns[cell.setting].own.items()
         words += [
-            f"{k}={_text(v)}" for k, v in own if k.partition(".")[0] not in ("data", "model", "partition", "method")
+            f"{k}={_text(v)}"
+            for k, v in own.items()
+            if k.partition(".")[0] not in ("data", "model", "partition", "method")
         ]
         words += _hyper_parameters(cell.experiment)
     words += [f"{key}={_text(value)}" for key, value in plan.typed if key not in TOLD]

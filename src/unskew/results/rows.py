@@ -43,12 +43,17 @@ class RowMaker:
                 yield self._row(round, "server", split, prefix + metric, value)
 
     def terms(self, round: int, report: Report) -> Iterator[Row]:
-        """Each client's mean loss terms, and who was left out because a number was not finite."""
+        """Each client's mean loss terms and the numbers beside them, who was left out because a number was not finite,
+        and what parts tell about the server."""
         for client, terms in report.terms.items():
-            for part, value in terms.items():
-                yield self._row(round, f"client-{client}", "train", f"loss/{part}", value)
+            for name, value in terms.items():
+                part, _, number = name.partition(" ")
+                metric = f"{part}/{number}" if number else f"loss/{part}"
+                yield self._row(round, f"client-{client}", "train", metric, value)
         for client in report.dropped:
             yield self._row(round, f"client-{client}", "train", "dropped", 1.0)
+        for metric, value in report.numbers.items():
+            yield self._row(round, "server", "train", metric, value)
 
     def _row(self, round: int, who: str, split: str, metric: str, value: float) -> Row:
         return Row(self.run, self.method, self.seed, round, who, split, metric, value)

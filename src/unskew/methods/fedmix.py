@@ -1,0 +1,122 @@
+"""FedMix (Yoon et al. 2021): train on the own rows mixed with means of everybody's rows, which are sent once.
+
+    (1)  x- = mean of M rows of a client,  y- = mean of their one-hot labels     of disjoint groups, for all clients
+    (2)  x~ = beta x + (1 - beta) x-,  y~ likewise,  beta ~ Beta(a, a) for each batch
+    (3)  L = mean_i CE(f(x~_i), y~_i)                                              variant naive
+    (4)  s = (1 - lambda) x
+    (5)  L = (1 - lambda) mean_i CE(f(s_i), y_i) + lambda mean_i CE(f(s_i), y-_i)
+             + lambda mean_i < d CE(f(s_i), y_i) / d s_i , x-_i >                  variant taylor
+
+Paper: Yoon, Shin, Hwang, Yang, "FedMix: Approximation of Mixup under Mean Augmented Federated Learning", ICLR 2021.
+`naive` is what FLea compares with; `taylor`, the original loss, is what HFMDS-FL compares with, in groups of 2. (5) is
+the mixup of (2) with weight lambda to first order; training on it needs second derivatives. Rows left over from the
+last group are in no mean; a client with fewer than M rows sends nothing.
+Differs: means are of rows without augmentation, FLea's code takes them after it. The derivative in (5) is that of each
+sample's loss; public code differentiates the batch's mean and divides by the batch once more. `slope: exact` has the
+factor lambda (1 - lambda) that the expansion of (5)'s first term gives.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from unskew.core.client import Client
+from unskew.core.messages import Messages
+from unskew.core.part import Artefact, Exchange, Part, Sizes, Stream
+from unskew.core.registry import method, part
+from unskew.core.server import Server
+from unskew.core.state import Rows, State, Value
+from unskew.core.view import Batch, View, at_least_float32
+
+
+@part("mix")
+class MeanAugmentation(Part):
+    """Mixing with means of other clients' rows."""
+
+    variant: Literal["naive", "taylor"] = Field(
+        "naive", description="naive: as in FLea; taylor: the original, in HFMDS"
+    )
+    group: int = Field(10, ge=1, description="rows of a mean, M; 10 in FLea, 2 in HFMDS")
+    a: float = Field(2.0, gt=0, description="of the Beta distribution, for naive; 2 in FLea")
+    lam: float = Field(
+        0.05, ge=0, le=1, description="weight of the means, for taylor; 0.05 in public code, not in HFMDS"
+    )
+    same_class: bool = Field(
+        False, description="means of one label; HFMDS says both, here groups of two labels are dropped"
+    )
+    slope: Literal["paper", "exact"] = Field("paper", description="factor of the derivative in (5); paper: lambda")
+
+    objective = True
+    neutral = {"variant": "taylor", "lam": 0.0}
+    shares = {"means": Artefact("statistics", reduce="rows"), "labels": Artefact("labels", reduce="rows")}
+    broadcasts = {
+        "means": Artefact("statistics", reduce="rows", lasting=True),
+        "labels": Artefact("labels", reduce="rows", lasting=True),
+    }
+    exchange = Exchange("before training", who="all", model=False)
+
+    def draws(self, when: str, sizes: Sizes, generator: np.random.Generator) -> dict:
+        if when == "steps":
+            return {"beta": generator.beta(self.a, self.a, sizes.steps)}
+        if when != "share":
+            return {}
+        order = generator.permutation(sizes.rows)[: sizes.rows // self.group * self.group]
+        return {"pick": (order if len(order) else np.full(self.group, -1)).reshape(-1, self.group)}
+
+    def share(self, client: Client) -> tuple[dict[str, Value], State]:
+        pick = client.draws["pick"]
+        x, y, keep = client.rows(pick.flatten())
+        label = (y.argmax(1) if y.ndim > 1 else y).masked_fill(~keep, len(client.facts.counts))
+        if self.same_class:  # rows of one label side by side
+            order = label.argsort(stable=True)
+            x, y, keep, label = x[order], y[order], keep[order], label[order]
+        soft = y.to(x.dtype) if y.ndim > 1 else _one_hot(y, len(client.facts.counts), x.dtype)
+        means, labels = (t.view(*pick.shape, *t.shape[1:]).mean(1) for t in (x, soft))  # (1)
+        whole = keep.view(pick.shape).all(1)
+        if self.same_class:
+            whole = whole & (label.view(pick.shape) == label.view(pick.shape)[:, :1]).all(1)
+        return {"means": Rows(means, whole), "labels": Rows(labels, whole)}, client.mine
+
+    def collect(self, server: Server, shared: Messages) -> Server:
+        return server.replace(mine={name: shared.rows(name) for name in self.shares}) if shared else server
+
+    def down(self, server: Server) -> dict[str, Value]:
+        return dict(server.mine)
+
+    def streams(self, received: dict, mine: State) -> dict[str, Stream]:
+        return {"means": Stream(received["means"], received["labels"])} if received else {}
+
+    def loss(self, view: View) -> Tensor:
+        means = view.stream("means")
+        if means is None:  # nobody has M rows
+            return view.mean(F.cross_entropy(view.logits, view.y, reduction="none"))
+        return self._naive(view, means) if self.variant == "naive" else self._taylor(view, means)
+
+    def _naive(self, view: View, means: Batch) -> Tensor:
+        beta = view.draws["beta"]
+        z = at_least_float32(view.run(beta * view.x + (1 - beta) * means.x, 0))  # (2)
+        own, other = (F.cross_entropy(z, y, reduction="none") for y in (view.y, means.y))
+        return view.mean(beta * own + (1 - beta) * other)  # (3)
+
+    def _taylor(self, view: View, means: Batch) -> Tensor:
+        lam = self.lam
+
+        def own(z: Tensor) -> Tensor:
+            return F.cross_entropy(z, view.y, reduction="none")
+
+        z, slope = view.slope((1 - lam) * view.x, own)  # (4)
+        steep = lam if self.slope == "paper" else lam * (1 - lam)
+        towards = (slope * means.x).flatten(1).sum(1)
+        each = (1 - lam) * own(z) + lam * F.cross_entropy(z, means.y, reduction="none") + steep * towards
+        return view.mean(each)  # (5)
+
+
+def _one_hot(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+    return (y[:, None] == torch.arange(classes, device=y.device)).to(dtype)
+
+
+method("fedmix", "average", "mix")

@@ -1,0 +1,102 @@
+"""Distance correlation as a training term: the spec's numbers, invariances, and what is logged beside it."""
+
+from itertools import permutations
+
+import pytest
+import torch
+from torch import Tensor
+
+from unskew.methods.shared.distance import distance_correlation
+
+X = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 1.0]], dtype=torch.float64)
+F = torch.tensor([[1.0], [0.0], [2.0], [1.0]], dtype=torch.float64)
+
+
+def rows(b: int, d: int, seed: int = 0) -> Tensor:
+    return torch.randn(b, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def ones(b: int) -> Tensor:
+    return torch.ones(b, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("floor", "c"), [(0.0, 0.776528), (1e-7, 0.776503)])
+def test_the_four_rows_of_the_spec(floor: float, c: float) -> None:
+    assert distance_correlation(X, F, ones(4), floor).c.item() == pytest.approx(c, abs=5e-7)
+
+
+def test_a_rotated_scaled_and_shifted_copy_is_one() -> None:
+    x = rows(8, 3)
+    turn = torch.linalg.qr(rows(3, 3, 1))[0]
+    for f in (x, 2.5 * x @ turn + 7):
+        assert distance_correlation(x, f, ones(8), 0.0).c.item() == pytest.approx(1, abs=1e-12)
+
+
+def test_a_general_linear_map_is_not_one() -> None:
+    x = rows(64, 5)
+    f = x * torch.tensor([0.1, 0.5, 1.0, 2.0, 5.0], dtype=torch.float64)
+    assert distance_correlation(x, f, ones(64)).c.item() < 0.99
+
+
+def test_order_of_the_rows_does_not_matter() -> None:
+    x, f, order = rows(8, 3), rows(8, 4, 1), torch.randperm(8, generator=torch.Generator().manual_seed(2))
+    for one, other in zip(
+        distance_correlation(x, f, ones(8)), distance_correlation(x[order], f[order], ones(8)), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_filler_counts_nothing() -> None:
+    """Value, numbers beside it, and gradient are those of the four rows with weight 1."""
+    x, f, w = rows(6, 3), rows(6, 4, 1).requires_grad_(), torch.tensor([1.0, 0, 1, 1, 0, 1], dtype=torch.float64)
+    found, want = distance_correlation(x, f, w), distance_correlation(x[w > 0], f[w > 0], ones(4))
+    torch.testing.assert_close(tuple(found), tuple(want))
+    torch.testing.assert_close(*(torch.autograd.grad(one.c, f)[0] for one in (found, want)))
+
+
+@pytest.mark.parametrize("fill", [1, 4])
+def test_a_single_row_gives_nothing_and_no_gradient(fill: int) -> None:
+    f, w = rows(fill, 4).requires_grad_(), torch.eye(fill, dtype=torch.float64)[0]
+    found = distance_correlation(rows(fill, 3), f, w)
+    assert [number.item() for number in found] == [0, 0, 0]
+    assert not torch.autograd.grad(found.c, f)[0].any()
+
+
+def test_features_that_do_not_vary_have_a_finite_gradient() -> None:
+    f = torch.zeros(5, 4, dtype=torch.float64, requires_grad=True)
+    found = distance_correlation(rows(5, 3), f, ones(5))
+    assert torch.isfinite(torch.autograd.grad(found.c, f)[0]).all()
+
+
+def test_chance_is_the_mean_over_all_permutations() -> None:
+    """All 120 orders of five features: the mean of c^2, by the formula without floors."""
+    x, f = rows(5, 3), rows(5, 2, 1)
+    every = [distance_correlation(x, f[list(order)], ones(5), 0.0).c ** 2 for order in permutations(range(5))]
+    chance = distance_correlation(x, f, ones(5), 0.0).chance
+    torch.testing.assert_close(chance**2, torch.stack(every).mean())
+
+
+@pytest.mark.parametrize(("b", "near"), [(16, 0.997), (32, 0.994), (64, 0.988)])
+def test_a_small_batch_of_independent_rows_has_c_near_one_and_the_corrected_square_near_zero(
+    b: int, near: float
+) -> None:
+    """The trap of the spec: c tells nothing without the value by chance."""
+    found = distance_correlation(rows(b, 384), rows(b, 2000, 1), ones(b))
+    assert found.c.item() == pytest.approx(near, abs=0.004)
+    assert found.chance.item() == pytest.approx(found.c.item(), abs=0.004)
+    assert abs(found.corrected.item()) < 0.1
+
+
+def test_the_corrected_square_of_a_copy_is_one() -> None:
+    x = rows(6, 3)
+    assert distance_correlation(x, 3 * x, ones(6)).corrected.item() == pytest.approx(1)
+    assert distance_correlation(x[:3], x[:3], ones(3)).corrected.item() == 0
+
+
+def test_single_precision_with_many_numbers_agrees_with_double() -> None:
+    """Squared distances from a product lose digits; around the mean few of them."""
+    x = rows(32, 3072) + 5
+    f = x[:, :1024].tanh() @ rows(1024, 4096, 1) / 30 + 100
+    found, want = (distance_correlation(x.to(d), f.to(d), ones(32).to(d)) for d in (torch.float32, torch.float64))
+    for one, other in zip(found, want, strict=True):
+        assert one.item() == pytest.approx(other.item(), abs=2e-5)

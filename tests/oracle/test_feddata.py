@@ -1,0 +1,64 @@
+"""FedData: whose rows are in the pool, how long an epoch is, and that weights count the own rows alone."""
+
+import pytest
+import torch
+from toolbox import equal, federation, last_model, messages, played
+
+from unskew.engine.feed import Cohort
+
+SIZES = (30, 25, 4, 1)  # with a tenth: 3, 2, 0 and 0 rows
+
+
+def test_the_pool_is_a_tenth_of_everybodys_rows_collected_before_round_one() -> None:
+    """Also of clients that are not sampled; a share that rounds to zero is an entry of 0 bytes."""
+    fed = federation("feddata", SIZES, participation=0.25)
+    (snap, _), *_ = played(fed, 2)
+    pool = snap.parts["pool"]
+    assert len(pool["rows"]) == len(pool["labels"]) == sum(round(0.1 * n) for n in SIZES) == 5
+    up = {e.client: e.bytes for e in snap.ledger.entries if (e.kind, e.direction) == ("raw", "up")}
+    assert up == {0: 3 * 40, 1: 2 * 40, 2: 0, 3: 0}
+    source = fed.engine.setting.source
+    held = source.prepare(source.x[source.index[0]]).double()
+    assert all((row == held).all(1).any() for row in pool["rows"][:3])
+
+
+def test_the_pool_is_sent_once_to_each_client() -> None:
+    fed = federation("feddata", SIZES, participation=0.5)
+    down = [
+        e.client for snap, _ in played(fed, 5) for e in snap.ledger.entries if (e.kind, e.direction) == ("raw", "down")
+    ]
+    assert len(down) == len(set(down)) > 2
+
+
+def test_an_epoch_is_longer_and_weights_are_not() -> None:
+    """Client 3 has one row and five of the pool: two steps an epoch instead of one; it weighs 1 of 60."""
+    fed = federation("feddata", SIZES)
+    ((snap, _),) = played(fed, 1)
+    received = fed.received(snap)
+    feed = Cohort(fed.engine.setting, fed.engine.setting.source, 2, received, [3], [{}])
+    assert feed.steps == [2 * 2]
+    batch = feed.between(0, 4, 1).batch
+    seen = batch["x"][batch["w"] > 0]
+    assert len(seen) == 2 * 6
+    weights = [messages(snap)[str(k)]["average"]["weights"] for k in range(4)]
+    for name, tensor in snap.model.items():
+        want = sum(n * w[name] for n, w in zip(SIZES, weights)) / sum(SIZES)
+        torch.testing.assert_close(tensor, want)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_nothing_shared_is_fedavg(norm: bool) -> None:
+    off = federation([{"feddata": {"fraction": 0.0}}], norm=norm)
+    assert equal(last_model(off, 3), last_model(federation("fedavg", norm=norm), 3))
+
+
+def test_released_draws_with_replacement_and_rounds_down() -> None:
+    fed = federation("feddata", (100, 19), preset="released")
+    (snap, _), *_ = played(fed, 1)
+    assert {e.client: e.bytes // 8 for e in snap.ledger.entries if (e.kind, e.direction) == ("labels", "up")} == {
+        0: 10,
+        1: 1,
+    }
+    full = federation([{"feddata": {"fraction": 1.0}}], (100, 19), preset="released")
+    ((snap, _),) = played(full, 1)
+    assert len({tuple(row.tolist()) for row in snap.parts["pool"]["rows"]}) < 119

@@ -1,0 +1,156 @@
+"""FedMix: the first-order loss against the spec's numbers and against exact mixup, the means, and plain mixing."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toolbox import equal, federation, last_model, leaves_of, played, view_of
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unskew.core.part import Sizes
+from unskew.core.view import Batch, View
+from unskew.methods.fedmix import MeanAugmentation
+from unskew.models.model import Model
+
+X = torch.tensor([[1.0, 2.0], [3.0, -1.0]], dtype=torch.float64)
+Y = torch.tensor([0, 1])
+MEANS = torch.tensor([[0.2, 0.4], [0.1, 0.3]], dtype=torch.float64)
+LABELS = torch.tensor([[0.5, 0.5], [0.2, 0.8]], dtype=torch.float64)
+SIZES = (25, 10, 9, 1)
+
+
+def linear() -> Model:
+    """W = [[1, -1], [.5, 2]] on two inputs."""
+    layer = nn.Linear(2, 2, bias=False)
+    layer.weight.data = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
+    return Model(nn.Sequential(nn.Flatten(), layer), dtype=torch.float64)
+
+
+def step(model: Model, x: Tensor, y: Tensor, means: Tensor, labels: Tensor, **own: Any) -> tuple[View, dict]:
+    leaves = leaves_of(model)
+    streams = {"means": Batch(means, labels, torch.ones(len(x), dtype=x.dtype))}
+    return view_of(model, leaves, x, y, streams=streams, **own), leaves
+
+
+def taylor(lam: float, **keys: Any) -> MeanAugmentation:
+    return MeanAugmentation(variant="taylor", lam=lam, **keys)
+
+
+@pytest.mark.parametrize(("slope", "total"), [("paper", 4.360756), ("exact", 4.359472)])
+def test_the_two_rows_of_the_spec(slope: str, total: float) -> None:
+    """4.060949 + 0.286967 + 0.012841; exact mixup would be 4.358908, the derivative divided twice by b 4.354336."""
+    view, _ = step(linear(), X, Y, MEANS, LABELS)
+    assert taylor(0.1, slope=slope).loss(view).item() == pytest.approx(total, abs=5e-7)
+
+
+def test_lambda_zero_is_cross_entropy() -> None:
+    view, _ = step(linear(), X, Y, MEANS, LABELS)
+    assert taylor(0.0).loss(view).item() == F.cross_entropy(view.logits, Y).item()
+
+
+def smooth(norm: bool = False) -> Model:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        extra = [nn.BatchNorm1d(8)] if norm else []
+        return Model(
+            nn.Sequential(nn.Sequential(nn.Linear(5, 8), *extra, nn.Tanh()), nn.Linear(8, 3)), dtype=torch.float64
+        )
+
+
+def data(b: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    gen = torch.Generator().manual_seed(0)
+    x, means = (torch.randn(b, 5, generator=gen, dtype=torch.float64) for _ in range(2))
+    return x, torch.arange(b) % 3, means, torch.randn(b, 3, generator=gen, dtype=torch.float64).softmax(1)
+
+
+@pytest.mark.parametrize("slope", ["paper", "exact"])
+def test_the_error_against_exact_mixup_is_of_second_order(slope: str) -> None:
+    """Half of lambda, a quarter of the error."""
+    x, y, means, labels = data()
+    errors = []
+    for lam in (0.1, 0.05, 0.025, 0.0125):
+        view, leaves = step(smooth(), x, y, means, labels)
+        z = smooth().run(leaves, (1 - lam) * x + lam * means)
+        exact = F.cross_entropy(z, (1 - lam) * F.one_hot(y, 3).double() + lam * labels)
+        errors.append(abs((taylor(lam, slope=slope).loss(view) - exact).item()))
+    ratios = [a / b for a, b in pairwise(errors)]
+    assert all(3.6 < ratio < 4.6 for ratio in ratios), ratios
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_gradients_of_the_weights_are_those_of_a_double_backward(norm: bool) -> None:
+    """With BatchNorm in training too, whose statistics come out as from one pass."""
+    x, y, means, labels = data()
+    model, lam = smooth(norm), 0.2
+    view, leaves = step(model, x, y, means, labels)
+    found = torch.autograd.grad(taylor(lam).loss(view), list(leaves.values()))
+    s = ((1 - lam) * x).requires_grad_()
+    again, kept = view_of(model, leaves, s, y), leaves
+    z = again.logits
+    (slope,) = torch.autograd.grad(F.cross_entropy(z, y, reduction="sum"), s, create_graph=True)
+    loss = (1 - lam) * F.cross_entropy(z, y) + lam * F.cross_entropy(z, labels) + lam * (slope * means).sum(1).mean()
+    want = torch.autograd.grad(loss, list(kept.values()))
+    torch.testing.assert_close(found, want, rtol=1e-10, atol=1e-12)
+    for name, tensor in view._pass.buffers.items():
+        torch.testing.assert_close(tensor, again._pass.buffers[name], rtol=1e-12, atol=1e-13)
+
+
+def test_plain_mixing_has_one_weight_for_a_batch() -> None:
+    x, y, means, labels = data()
+    draws = MeanAugmentation().draws("steps", Sizes(60, 7, 6, 3, {}), np.random.default_rng(0))
+    assert draws["beta"].shape == (7,)
+    for beta in (0.3, 1.0):
+        view, leaves = step(smooth(), x, y, means, labels, draws={"beta": torch.tensor(beta, dtype=torch.float64)})
+        z = smooth().run(leaves, beta * x + (1 - beta) * means)
+        want = F.cross_entropy(z, beta * F.one_hot(y, 3).double() + (1 - beta) * labels)
+        assert MeanAugmentation().loss(view).item() == pytest.approx(want.item(), rel=1e-12)
+        if beta == 1:
+            assert want.item() == pytest.approx(F.cross_entropy(view.logits, y).item(), rel=1e-14)
+
+
+def test_means_are_of_disjoint_groups_and_the_rest_is_dropped() -> None:
+    """25 rows give two means of ten, 10 give one, 9 and 1 give none, which is recorded."""
+    fed = federation("fedmix", SIZES)
+    (snap, _), *_ = played(fed, 2)
+    source, mine = fed.engine.setting.source, snap.parts["mix"]
+    assert {e.client: e.bytes for e in snap.ledger.entries if (e.artefact, e.direction) == ("means", "up")} == {
+        0: 2 * 40, 1: 40, 2: 0, 3: 0,
+    }  # fmt: skip
+    whole = source.index[1]
+    torch.testing.assert_close(mine["means"][2], source.prepare(source.x[whole]).double().mean(0), rtol=1e-12, atol=0)
+    torch.testing.assert_close(mine["labels"][2], F.one_hot(source.y[whole], 3).double().mean(0))
+    pick = fed.plan.part_draws(fed.method.parts[-1], "share", 1, 0, Sizes(25, 0, 4, 3, {}))["pick"]
+    assert pick.shape == (2, 10)
+    assert len(set(pick.flatten().tolist())) == 20
+
+
+def test_means_of_one_label() -> None:
+    """Every soft label is a hard one; groups of two labels are dropped."""
+    fed = federation([{"fedmix": {"group": 3, "same_class": True}}], SIZES)
+    (snap, _), *_ = played(fed, 1)
+    labels, source = snap.parts["mix"]["labels"], fed.engine.setting.source
+    assert labels.max(1).values.eq(1).all()
+    assert 5 < len(labels) <= sum(n // 3 for n in SIZES)
+    mean, label = snap.parts["mix"]["means"][0], labels[0].argmax()
+    held = source.prepare(source.x[source.index[0]]).double()[source.y[source.index[0]] == label]
+    combinations = torch.combinations(torch.arange(len(held)), 3)
+    assert (held[combinations].mean(1) - mean).abs().sum(1).min() < 1e-12
+
+
+def test_means_travel_once() -> None:
+    snaps = [snap for snap, _ in played(federation("fedmix", SIZES), 2)]
+    sent = [{(e.direction, e.kind) for e in snap.ledger.entries if e.part == "mix"} for snap in snaps]
+    assert sent[0] == {("up", "statistics"), ("up", "labels"), ("down", "statistics"), ("down", "labels")}
+    assert sent[1] == set()
+
+
+def test_lambda_zero_and_nobody_with_a_group_are_fedavg() -> None:
+    """Bit for bit; a net with BatchNorm has the same single pass."""
+    for norm in (False, True):
+        plain = last_model(federation("fedavg", norm=norm), 3)
+        assert equal(last_model(federation([{"fedmix": {"group": 99}}], norm=norm), 3), plain)
+        off = [{"fedmix": {"variant": "taylor", "lam": 0.0, "group": 2}}]
+        assert equal(last_model(federation(off), 3), last_model(federation("fedavg"), 3))

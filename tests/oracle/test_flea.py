@@ -1,0 +1,293 @@
+"""FLea: the mixed loss, who gets which gradient, the buffer and its owners, exposure, and the released preset."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toolbox import equal, federation, last_model, leaves_of, network, played, server, view_of
+from torch import Tensor
+from torch.nn import functional as F
+
+from unskew.core.messages import Messages
+from unskew.core.method import Method
+from unskew.core.part import Sizes
+from unskew.core.plan import Plan
+from unskew.core.view import Batch, View
+from unskew.core.work import Work
+from unskew.errors import UserError
+from unskew.methods.flea import FLea
+from unskew.methods.shared.distance import distance_correlation
+from unskew.methods.shared.subset import subset
+from unskew.models.model import Model
+
+SIZES = (30, 25, 1, 8)  # with a tenth: 3, 2, 1 and 1 rows in the buffer
+MODEL = Model(network(), dtype=torch.float64)
+
+
+def rows(b: int, d: int, seed: int = 0) -> Tensor:
+    return torch.randn(b, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def step(beta: float | None = None, moved: float = 0.0, w: Tensor | None = None) -> tuple[View, dict[str, Tensor]]:
+    """A step of four rows; beta: with a buffer; moved: how far the local model is from the received one."""
+    away = {name: moved * torch.arange(t.numel()).sin().view_as(t) for name, t in leaves_of(MODEL).items()}
+    leaves = {name: (t.detach() + away[name]).requires_grad_() for name, t in leaves_of(MODEL).items()}
+    own: dict[str, Any] = {}
+    if beta is not None:
+        held = Batch(rows(4, 6, 5).relu().requires_grad_(), torch.tensor([2, 2, 1, 0]), torch.ones(4).double())
+        own = {"streams": {"buffer": held}, "draws": {"beta": torch.full((4,), beta, dtype=torch.float64)}}
+    return view_of(MODEL, leaves, rows(4, 5), torch.tensor([0, 1, 2, 0]), w, **own), leaves
+
+
+def test_beta_one_is_cross_entropy_and_beta_zero_is_that_of_the_buffer() -> None:
+    part = FLea(lam1=0, lam2=0)
+    view, _ = step(1.0)
+    assert part.loss(view)[0].item() == pytest.approx(F.cross_entropy(view.logits, view.y).item(), rel=1e-14)
+    view, _ = step(0.0)
+    held = view.stream("buffer")
+    want = F.cross_entropy(view.run(held.x, 1), held.y)
+    assert part.loss(view)[0].item() == pytest.approx(want.item(), rel=1e-14)
+
+
+def test_the_loss_is_the_sum_of_the_three_terms_on_mixed_features() -> None:
+    view, leaves = step(0.3, moved=0.1)
+    total, told = FLea(lam1=0.5, lam2=2.0).loss(view)
+    held, f = view.stream("buffer"), MODEL.run(leaves, view.x, 0, 1)
+    mixed = 0.3 * f + 0.7 * held.x
+    z, z_t = MODEL.run(leaves, mixed, 1), MODEL.run(MODEL.initial, mixed, 1)
+    soft = 0.3 * F.one_hot(view.y, 3).double() + 0.7 * F.one_hot(held.y, 3).double()
+    clf = F.cross_entropy(z, soft)
+    dis = F.kl_div(z.log_softmax(1), z_t.softmax(1), reduction="batchmean")
+    c = distance_correlation(view.x, f, view.w).c
+    for name, want in {"clf": clf, "dis": dis, "c": c}.items():
+        assert told[name].item() == pytest.approx(want.item(), rel=1e-12), name
+    assert total.item() == pytest.approx((clf + 0.5 * dis + 2 * c).item(), rel=1e-12)
+    assert dis.item() > 1e-4
+
+
+def test_filler_counts_nothing() -> None:
+    """The last of four rows weighs 0: the loss is that of the first three."""
+    view, _ = step(0.3, 0.1, torch.tensor([1.0, 1, 1, 0], dtype=torch.float64))
+    total, _ = FLea().loss(view)
+    held = view.stream("buffer")
+    own = {"streams": {"buffer": Batch(held.x[:3], held.y[:3], held.w[:3])}, "draws": {"beta": view.draws["beta"][:3]}}
+    real = view_of(MODEL, view.parameters, view.x[:3], view.y[:3], **own)
+    assert total.item() == pytest.approx(FLea().loss(real)[0].item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("beta", [None, 0.3])
+def test_at_the_received_model_there_is_nothing_to_distil(beta: float | None) -> None:
+    view, leaves = step(beta)
+    _, told = FLea().loss(view)
+    assert told["dis"].item() == 0
+    gradients = torch.autograd.grad(told["dis"], list(leaves.values()))
+    assert max(g.abs().max().item() for g in gradients) < 1e-15
+
+
+def test_the_head_learns_from_all_terms_the_tail_not_from_the_decorrelation_the_buffer_from_none() -> None:
+    view, leaves = step(0.3, moved=0.1)
+    _, told = FLea().loss(view)
+    head, tail, held = leaves["0.0.weight"], leaves["1.weight"], view.stream("buffer").x
+    reaches = {
+        name: [
+            g is not None and bool(g.abs().max() > 1e-9)
+            for g in torch.autograd.grad(told[name], (head, tail), allow_unused=True, retain_graph=True)
+        ]
+        for name in ("clf", "dis", "c")
+    }
+    assert reaches == {"clf": [True, True], "dis": [True, True], "c": [True, False]}
+    assert all(not t.requires_grad for t in view.start.values())
+    assert not any(told[name].requires_grad for name in ("c by chance", "c2 corrected"))
+    assert not view.teacher.run(held, 1).requires_grad
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_without_buffer_and_strengths_a_round_is_fedavg(norm: bool) -> None:
+    """Bit for bit, in the first round of any fraction, and in all of them when nothing is shared."""
+    off = {"lam1": 0.0, "lam2": 0.0}
+    first = [last_model(federation([{"flea": off}], norm=norm), 1), last_model(federation("fedavg", norm=norm), 1)]
+    assert equal(*first)
+    never = last_model(federation([{"flea": off | {"fraction": 0.0}}], norm=norm), 3)
+    assert equal(never, last_model(federation("fedavg", norm=norm), 3))
+    assert not equal(
+        last_model(federation([{"flea": off}], norm=norm), 2), last_model(federation("fedavg", norm=norm), 2)
+    )
+
+
+def test_the_buffer_is_that_of_the_last_rounds_clients_and_of_the_new_model() -> None:
+    fed = federation("flea", SIZES, participation=0.5, norm=True)
+    source = fed.engine.setting.source
+    for snap, report in played(fed, 4):
+        mine, here = snap.parts["flea"], fed.plan.participants(snap.round)
+        assert sorted(set(mine["owners"].tolist())) == here
+        assert report.numbers["flea/owners"] == len(here)
+        for k in here:
+            pick = fed.plan.part_draws(fed.method.parts[-1], "init", 0, k, Sizes(SIZES[k], 0, 4, 3, {}))["pick"]
+            held = source.index[k][pick]
+            want = fed.model.run(snap.model, source.prepare(source.x[held]), 0, 1)
+            torch.testing.assert_close(mine["features"][mine["owners"] == k], want, rtol=1e-12, atol=1e-13)
+            assert torch.equal(mine["labels"][mine["owners"] == k], source.y[held])
+
+
+def test_sizes_of_the_shares_and_of_the_buffer_are_recorded() -> None:
+    """One row at least; the histogram of labels adds up."""
+    *_, (snap, report) = played(federation("flea", SIZES), 2)
+    assert torch.bincount(snap.parts["flea"]["owners"]).tolist() == [3, 2, 1, 1]
+    assert report.numbers["flea/buffer"] == 7
+    assert sum(report.numbers[f"flea/buffer/{c}"] for c in range(3)) == 7
+    assert {e.client: e.bytes for e in snap.ledger.entries if (e.artefact, e.direction) == ("labels", "up")} == {
+        0: 24, 1: 16, 2: 8, 3: 8,
+    }  # fmt: skip
+    assert set(report.terms[2]) == {
+        "flea", "flea clf", "flea dis", "flea c", "flea c by chance", "flea c2 corrected",
+    }  # fmt: skip
+    assert report.terms[2]["flea c"] == 0
+
+
+def test_a_share_that_rounds_to_zero_sends_nothing_and_is_recorded() -> None:
+    """The released rule: int(0.1 n) rows, so clients of 1 and 8 rows have an entry of 0 bytes and train as well."""
+    fed = federation([{"flea": {"preset": "released"}}], SIZES)
+    *_, (snap, report) = played(fed, 2)
+    assert set(snap.parts["flea"]["owners"].tolist()) == {0, 1}
+    assert {e.client: e.bytes for e in snap.ledger.entries if (e.artefact, e.direction) == ("features", "up")} == {
+        0: 3 * 48, 1: 2 * 48, 2: 0, 3: 0,
+    }  # fmt: skip
+    assert set(report.terms) == {0, 1, 2, 3}
+
+
+def test_a_buffer_that_lacks_a_class_works() -> None:
+    fed = federation("flea", (1, 3))
+    reports = [report for _, report in played(fed, 3)]
+    assert 0 in [reports[-1].numbers[f"flea/buffer/{c}"] for c in range(3)]
+    assert all(np.isfinite(list(terms.values())).all() for report in reports for terms in report.terms.values())
+
+
+def test_features_live_for_one_round() -> None:
+    """Nobody is there in round 2: the buffer is empty, and round 3 trains without one."""
+    away = [{"clients": [0, 1, 2, 3], "rounds": [2, 3]}]
+    snaps = [snap for snap, _ in played(federation("flea", SIZES, absence=away), 3)]
+    assert [len(snap.parts["flea"]["owners"]) for snap in snaps] == [7, 0, 7]
+    assert not [e for e in snaps[2].ledger.entries if e.kind == "features" and e.direction == "down"]
+
+
+def test_a_client_shares_the_same_rows_every_time() -> None:
+    fed = federation("flea", SIZES)
+    labels = [snap.parts["flea"]["labels"] for snap, _ in played(fed, 3)]
+    assert all(torch.equal(labels[0], later) for later in labels[1:])
+    assert not fed.store.entries
+
+
+def test_subsets_by_the_paper_and_by_the_code() -> None:
+    draw = np.random.default_rng(0)
+    assert [len(subset(draw, n, 0.1, 1, False)) for n in (1, 14, 16, 25, 100)] == [1, 1, 2, 2, 10]
+    assert [len(subset(draw, n, 0.1, 0, True)) for n in (10, 19, 100)] == [1, 1, 10]
+    assert subset(draw, 9, 0.1, 0, True).tolist() == subset(draw, 4, 0.1, 0, False).tolist() == [-1]
+    assert len(set(subset(draw, 50, 1.0, 1, False).tolist())) == 50
+    assert len(set(subset(draw, 50, 1.0, 1, True).tolist())) < 50
+
+
+def test_exposure_counts_who_received_from_whom() -> None:
+    """Directed, against a simulation from the plan alone; nothing in round 1."""
+    fed = federation("flea", (4,) * 8, participation=0.5)
+    pairs: set[tuple[int, int]] = set()
+    for snap, report in played(fed, 5):
+        before, here = fed.plan.participants(snap.round - 1), fed.plan.participants(snap.round)
+        pairs |= {(i, j) for i in before for j in here} if snap.round > 1 else set()
+        assert report.numbers["flea/exposure"] == pytest.approx(100 * len(pairs) / 64)
+
+
+def test_a_tenth_of_the_clients_has_met_39_percent_of_the_pairs_in_round_50() -> None:
+    """1 - 0.99^49 = 38.9 %, from what `collect` keeps and `report` tells, with 200 clients."""
+    plan, part = Plan(0, 200, 0.1), FLea()
+    there = server({}, part.server_init(MODEL, server({}).task), clients=200)
+    for round in range(1, 51):
+        shared = Messages()
+        for k in plan.participants(round):
+            shared.add(k, 1.0, {"features": torch.zeros(1, 6), "labels": torch.zeros(1).long()}, part.shares)
+        there = part.collect(there, shared)
+        if round == 1:
+            assert part.report(there)["exposure"] == 0
+    assert part.report(there)["exposure"] == pytest.approx(38.9, abs=2)
+
+
+def test_mixing_weights_are_drawn_for_each_sample() -> None:
+    beta = FLea(a=2.0).draws("steps", Sizes(100, 50, 32, 10, {}), np.random.default_rng(0))["beta"]
+    assert beta.shape == (50, 32)
+    assert beta.mean() == pytest.approx(0.5, abs=0.02)
+    assert beta.var() == pytest.approx(0.05, abs=0.005)  # of Beta(2, 2)
+
+
+def test_the_released_schedule() -> None:
+    """Round 1: 3 E epochs, lambda1 a half; lambda2 3, 2.9, ... to 1 in round 21 and after."""
+    part = FLea(preset="released")
+    work = Work(batch=4, lr=0.1, epochs=5)
+    (first, longer), (second, same) = part.now(1, work), part.now(2, work)
+    assert (longer.epochs, same.epochs, longer.steps) == (15, 5, None)
+    assert (first.lam1, second.lam1) == (0.5, 1.0)
+    found = [part.now(t, work)[0].lam2 for t in (1, 2, 11, 20, 21, 60)]
+    assert found == pytest.approx([3, 2.9, 2.0, 1.1, 1.0, 1.0])
+    assert FLea().now(1, work) == (FLea(), work)
+
+
+def test_the_released_loss_adds_the_own_rows_and_distils_on_the_buffer_unmixed() -> None:
+    view, leaves = step(0.3, moved=0.1)
+    total, told = FLea(preset="released").loss(view)
+    held = view.stream("buffer")
+    z, z_t = MODEL.run(leaves, held.x, 1), MODEL.run(MODEL.initial, held.x, 1)
+    dis = F.kl_div(z.log_softmax(1), z_t.softmax(1), reduction="batchmean")
+    plain, _ = step(0.3, moved=0.1)
+    mixed = FLea(preset="paper").loss(plain)[1]["clf"]
+    own = F.cross_entropy(MODEL.run(leaves, view.x), view.y)
+    assert told["dis"].item() == pytest.approx(dis.item(), rel=1e-12)
+    assert told["clf"].item() == pytest.approx((own + mixed).item(), rel=1e-12)
+    assert total.item() == pytest.approx((told["clf"] + dis + 3 * told["c"]).item(), rel=1e-12)
+
+
+def test_the_preset_of_the_run_is_taken_unless_the_part_has_its_own() -> None:
+    work = Work(batch=4, lr=0.1)
+    for preset in ("paper", "released"):
+        assert federation("flea", preset=preset).method.parts[-1].preset == preset
+        fixed = Method((FLea(preset="paper"), federation("fedavg").method.parts[1]), preset)
+        assert fixed.build(work).parts[0].preset == "paper"
+
+
+def test_the_cut_is_that_of_the_net() -> None:
+    for name, cut in {"mobilenet_v2": 1, "audionet": 2, "harnet": 2, "cnn": 1}.items():
+        net = Model(network(), name)
+        assert FLea()._cut(net) == cut
+        assert FLea(cut=3)._cut(net) == 3
+    with pytest.raises(UserError, match=r"method.flea.cut: expected 1 to 1 for custom, found 2"):
+        federation([{"flea": {"cut": 2}}]).start()
+
+
+def test_traffic_is_the_model_twice_and_the_buffer() -> None:
+    """Spec 8.1 (b): down w, F, and w again; up w, n_k, and the share."""
+    first, (snap, _) = played(federation("flea", SIZES), 2)
+    size = sum(t.numel() * 8 for t in MODEL.initial.values())
+    by = {(e.phase, e.artefact, e.direction): e.bytes for e in snap.ledger.entries if e.client == 1}
+    assert by == {
+        ("train", "weights", "down"): size,
+        ("train", "features", "down"): 7 * 48,
+        ("train", "labels", "down"): 7 * 8,
+        ("train", "samples", "up"): 8,
+        ("train", "weights", "up"): size,
+        ("after merge", "weights", "down"): size,
+        ("after merge", "features", "up"): 2 * 48,
+        ("after merge", "labels", "up"): 16,
+    }
+    assert not [e for e in first[0].ledger.entries if e.kind == "features" and e.direction == "down"]
+    assert {e.kind for e in snap.ledger.entries} == {"weights", "counts", "features", "labels"}
+
+
+def test_more_or_fewer_features_need_no_other_step() -> None:
+    """The stacked engine trains in the memory of the round before, whatever the length of the buffer."""
+    fed = federation("flea", SIZES, participation=0.5, engine={"name": "stacked"})
+    stacks, sizes = [], set()
+    for snap, report in played(fed, 5):
+        sizes.add(report.numbers["flea/buffer"])
+        stacks.append(fed.engine._stack)  # type: ignore[attr-defined]
+        assert snap.round == len(stacks)
+    assert len(sizes) > 1
+    assert len({id(stack) for stack in stacks[1:]}) == 1
+    assert stacks[0] is not stacks[1]

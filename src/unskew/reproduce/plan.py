@@ -98,7 +98,7 @@ def choose(target: Target, asked: Asked, data_dir: Path | None = None) -> Choice
     changes = {label: _changes(columns[label], preset, typed) for label in _chosen(asked.only, columns)}
     absent = {label: why for label, each in changes.items() if (why := how_to_get(_dataset(raw, each), data_dir))}
     methods, missing = _methods(asked.methods, compare)
-    missing += [f"column {label}: {why}" for label, why in absent.items()]
+    missing += [f"{_columns(why, absent)}: {why}" for why in dict.fromkeys(absent.values())]
     here = {label: each for label, each in changes.items() if label not in absent}
     return Choice(methods, here, missing, tuple(absent))
 
@@ -134,6 +134,12 @@ def _changes(column: dict[str, Any], preset: dict[str, Any], typed: Sequence[tup
     return below | dict(typed)
 
 
+def _columns(why: str, absent: dict[str, str]) -> str:
+    """The columns that are absent for one reason."""
+    labels = [label for label, each in absent.items() if each == why]
+    return f"column {labels[0]}" if len(labels) == 1 else f"columns {', '.join(labels)}"
+
+
 def _chosen(only: tuple[str, ...] | None, columns: dict[str, Any]) -> list[str]:
     """In the recipe's order."""
     for label in only or ():
@@ -154,7 +160,7 @@ def _methods(names: tuple[str, ...] | None, compare: Compare) -> tuple[list[dict
             )
     wanted = {name: compare.methods.get(name, name) for name in names or compare.methods}
     absent = [label for label, spec in wanted.items() if unknown_in(spec)]
-    said = [f"method {label}: not implemented yet" for label in absent]
+    said = [f"method {', '.join(absent)}: not implemented yet"] if absent else []
     return [{label: spec} for label, spec in wanted.items() if label not in absent], said
 
 

@@ -26,11 +26,11 @@ import clients
 from bare import Bare
 from floor import floor
 from peer import ask
+from rounds import Unskew, keep, ready
 from workloads import WORKLOADS, Workload
 
 from unskew.core.per_client import MANY, ByRule
 from unskew.environment import __version__, commit, device_name
-from unskew.prepare import Prepared, prepare
 from unskew.process import precision as set_precision
 
 COLUMNS = [
@@ -38,6 +38,7 @@ COLUMNS = [
     *("ratio_to_bare_loop", "ratio_to_floor", "spread_ms", "first_round_ms", "versions", "commit"),
 ]
 
+KEY = ["workload", "system", "device", "precision"]
 
 Times = tuple[float, float, float]
 
@@ -61,22 +62,6 @@ def timed(play: Callable[[], None], rounds: int, device: str) -> tuple[Times, fl
         times.append(1000 * (time.perf_counter() - began))
     peak = torch.cuda.max_memory_allocated() / 2**20 if device.startswith("cuda") else float("nan")
     return summary(times), peak
-
-
-class Unskew:
-    """Rounds of a prepared federation, without evaluation."""
-
-    def __init__(self, ready: Prepared) -> None:
-        self.federation = ready.federation
-        self.snap = self.federation.start()
-
-    def __call__(self) -> None:
-        self.snap, _ = self.federation.play(self.snap)
-        self.federation.store.commit()
-
-
-def ready(load: Workload, engine: str, device: str, precision: str) -> Prepared:
-    return prepare(load.experiment(engine, device, precision, 1000), data=load.data(), model=load.net())
 
 
 def rounds_of_bare(load: Workload, device: str, precision: str, rounds: int) -> tuple[Times, float]:
@@ -202,18 +187,7 @@ def main() -> None:
         if args.check:
             sys.stdout.write(f"{name}: engines differ by {agreement(load, args.device, args.precision):.2e}\n")
         if args.out and lines:
-            keep(args.out, pd.DataFrame(lines)[COLUMNS])
-
-
-def keep(path: Path, fresh: pd.DataFrame) -> None:
-    """Add rows; those of the same workload, system, device and precision are replaced."""
-    key = ["workload", "system", "device", "precision"]
-    if path.exists():
-        old = pd.read_csv(path)
-        mine = set(fresh[key].agg("|".join, axis=1))
-        fresh = pd.concat([old[~old[key].agg("|".join, axis=1).isin(mine)], fresh])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh.to_csv(path, index=False)
+            keep(args.out, pd.DataFrame(lines)[COLUMNS], KEY)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def timed(players: dict[str, Unskew], rounds: int, device: str) -> pd.DataFrame:
             wait()
             row[name] = 1000 * (clock() - began)
         rows.append(row)
-    return pd.DataFrame(rows[WARM:])
+    return pd.DataFrame(rows[WARM:])[names]
 
 
 def lines(times: pd.DataFrame, **about: object) -> list[dict]:

@@ -15,9 +15,9 @@ def demo(
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
-    """Compare four methods on skewed digits, with a report.
+    """Compare six methods on skewed digits, with a report.
 
-    20 clients hold two classes each; FedAvg, FedProx, SCAFFOLD and MOON, two seeds; about a minute on two cores.
+    20 clients hold two classes each; FedAvg, FedProx, SCAFFOLD, MOON, FedLMD and FedLMD-Tf, two seeds; about a minute.
     """
     from unskew.compare import grid as grids
 

@@ -33,6 +33,7 @@ class Asked:
     rounds: int | None = None
     device: str | None = None
     preset: str = "paper"
+    recorded: bool = False  # to be shown from what was recorded, for which no data are needed
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,17 @@ def choose(target: Target, asked: Asked, data_dir: Path | None = None) -> Choice
     name, raw, compare = _read(target)
     typed, preset, columns = _typed(asked), _preset(name, asked.preset), compare.settings or {"": {}}
     changes = {label: _changes(columns[label], preset, typed) for label in _chosen(asked.only, columns)}
-    absent = {label: why for label, each in changes.items() if (why := how_to_get(_dataset(raw, each), data_dir))}
+    needed = {} if asked.recorded else changes
+    absent = {label: why for label, each in needed.items() if (why := how_to_get(_dataset(raw, each), data_dir))}
     methods, missing = _methods(asked.methods, compare)
     missing += [f"{_columns(why, absent)}: {why}" for why in dict.fromkeys(absent.values())]
     here = {label: each for label, each in changes.items() if label not in absent}
     return Choice(methods, here, missing, tuple(absent))
+
+
+def methods_of(target: Target) -> list[str]:
+    """Labels of the methods in a target's recipe."""
+    return list(_read(target)[2].methods)
 
 
 def _read(target: Target) -> tuple[str, dict[str, Any], Compare]:

@@ -16,6 +16,7 @@ from unskew.privacy.budget import Budget
 from unskew.privacy.cases import ATTACKABLE, Case, case, problem
 from unskew.privacy.leak import Leak, Pictures, Verdict
 from unskew.privacy.metrics.labels import label_accuracy
+from unskew.privacy.opened import opened
 from unskew.privacy.problem import Recovery
 from unskew.privacy.score import measure, paired
 from unskew.privacy.search import Told, search
@@ -70,6 +71,7 @@ def audit(
 
 def _audit(world: World, recorded: list[messages.Recorded], budget: Budget, tell: Told) -> Audit:
     loaded = world.run
+    recorded = [opened(one, world.setting) for one in recorded]
     seen = [s for r in recorded for s in budget.threat.sees(r, tuple(world.trained.get(r.round, ())), world.by_rows)]
     attempts, found = [], Audit(loaded.folder, budget)
     for kind, part, artefact in _left(loaded):

@@ -9,16 +9,19 @@ are attacked in both cases. Every setting is recorded when it is done, and a sec
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import unskew
 from unskew import recipe
-from unskew.privacy.audit import audit
+from unskew.privacy.audit import Audit, audit
 from unskew.privacy.budget import Budget
 from unskew.privacy.paged import write_page
 from unskew.privacy.record import record
 from unskew.privacy.threat import SERVER
+from unskew.privacy.verdict import CLEAR
 from unskew.privacy.written import write
 from unskew.results.folder import manifest_of
 
@@ -36,12 +39,13 @@ def play(data: str, batch: int, steps: int, images: int, runs: Path, device: str
 
 
 def budgets(batch: int, given: argparse.Namespace) -> list[Budget]:
-    """IG everywhere; iDLG where its labels are exact."""
+    """IG everywhere; iDLG, which needs labels that are inferred right, on small batches."""
     at_once = given.restarts * -(-given.images // batch)
-    tried = [("ig", given.iterations)] + ([("idlg", given.lbfgs)] if batch == 1 else [])
-    names, few = dict(tried), {"images": given.images, "restarts": given.restarts, "at_once": at_once}
-    server = SERVER.given(tuple(given.knows))
-    return [Budget((name,), server, iterations=count, **few) for name, count in names.items()]
+    plain = Budget((), SERVER.given(tuple(given.knows)), given.images, restarts=given.restarts, at_once=at_once)
+    found = [replace(plain, attacks=("ig",), iterations=given.iterations)]
+    if batch <= given.lbfgs_batch:
+        found.append(replace(plain, attacks=("idlg",), iterations=given.lbfgs, membership="none"))
+    return found
 
 
 def main() -> None:
@@ -53,7 +57,8 @@ def main() -> None:
     parser.add_argument("--steps", nargs="+", type=int, default=(1, 5))
     parser.add_argument("--images", type=int, default=16)
     parser.add_argument("--iterations", type=int, default=2400, help="of IG")
-    parser.add_argument("--lbfgs", type=int, default=60, help="iterations of iDLG")
+    parser.add_argument("--lbfgs", type=int, default=150, help="iterations of iDLG")
+    parser.add_argument("--lbfgs-batch", type=int, default=4, help="largest batch that iDLG attacks")
     parser.add_argument("--restarts", type=int, default=3)
     parser.add_argument("--knows", nargs="*", default=(), help="labels, draws: what the server also knows")
     parser.add_argument("--device", default="auto")
@@ -72,18 +77,20 @@ def one(data: str, batch: int, steps: int, given: argparse.Namespace) -> None:
         found = audit(run, budget, device=given.device)
         record(found, given.results, given.device)
         write_page([found], write(found, given.device) / f"{budget.attacks[0]}.html")
-        best: dict[int, float] = {}
-        for leak in found.leaks:
-            if leak.metric == "psnr":
-                best[leak.image] = max(best.get(leak.image, 0.0), leak.value)
-        labels = [leak.value for leak in found.leaks if leak.attack == "labels"]
-        mean = sum(best.values()) / max(len(best), 1)
-        seconds = time.perf_counter() - began
-        print(
-            f"{data} batch {batch} steps {steps} {budget.attacks[0]}: {len(best)} images, mean of the best {mean:.1f} dB, "
-            f"{sum(v >= 20 for v in best.values())} at 20 dB, labels {sum(labels) / len(labels):.0f} %, {seconds:.1f} s",
-            flush=True,
-        )
+        sys.stdout.write(f"{data} batch {batch} steps {steps} {told(found)}, {time.perf_counter() - began:.1f} s\n")
+        sys.stdout.flush()
+
+
+def told(found: Audit) -> str:
+    """What came out, in a line."""
+    best: dict[int, float] = {}
+    for leak in found.leaks:
+        if leak.metric == "psnr":
+            best[leak.image] = max(best.get(leak.image, 0.0), leak.value)
+    labels = [leak.value for leak in found.leaks if leak.attack == "labels"]
+    clear, mean = sum(value >= CLEAR for value in best.values()), sum(best.values()) / max(len(best), 1)
+    right = f"labels {sum(labels) / max(len(labels), 1):.0f} %"
+    return f"{found.budget.attacks[0]}: {len(best)} images, best tries {mean:.1f} dB, {clear} at 20 dB, {right}"
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def _keep(path: Path, rows: pd.DataFrame) -> None:
     import pandas as pd
 
     if path.exists():
-        old = _read(path, list(rows))
+        old = _read(path, [str(name) for name in rows.columns])
         mine = set(map(tuple, rows[KEY].to_numpy()))
         rows = pd.concat([old[[tuple(key) not in mine for key in old[KEY].to_numpy()]], rows])
     keys = [[_natural(cell) for cell in line] for line in rows[ORDER].to_numpy()]
@@ -95,8 +95,8 @@ def _read(path: Path, columns: list[str]) -> pd.DataFrame:
         old = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: expected a table of recorded leaks, found: {error}; move it away") from error
-    if list(old) != columns:
-        raise UserError(f"{path}: expected the columns {','.join(columns)}, found {','.join(old)}; move the file away")
+    if (found := [str(name) for name in old.columns]) != columns:
+        raise UserError(f"{path}: expected the columns {','.join(columns)}, found {','.join(found)}; move it away")
     return old
 
 

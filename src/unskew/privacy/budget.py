@@ -34,4 +34,5 @@ class Budget:
 
     def words(self, attack: str) -> str:
         """As it stands beside a figure."""
-        return f"{attack}: {self.restarts} tries of {self.iterations_of(attack)} iterations"
+        tries = "1 try" if self.restarts == 1 else f"{self.restarts} tries"
+        return f"{attack}: {tries} of {self.iterations_of(attack)} iterations"

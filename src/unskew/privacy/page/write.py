@@ -42,25 +42,29 @@ def write(page: PageInput, path: Path) -> Path:
     best = best_tries(page.leaks)
     means, runs, studio = by_attack(best), utilities(page.runs), Studio("")
     sheets = (Path(report.__file__).parent / "style.css", HERE / "audit.css")
-    text = _template().render(
-        title=page.title,
-        style=Markup("\n".join(sheet.read_text(encoding="utf-8") for sheet in sheets)),
-        finding=words.found(recognised(best), page.verdicts),
-        verdicts=sorted(page.verdicts, key=lambda verdict: list(words.STATES).index(verdict.state)),
-        states=words.STATES,
-        recognisable=f"{RECOGNISABLE:g}",
-        several=len({verdict.method for verdict in page.verdicts}) > 1,
-        grids=grids(page.pictures),
-        plots=_plots(pd.concat([means, by_attack(best_tries(_areas(page.curves)))]), runs, studio),
-        roc=_roc(page.curves, studio),
-        curves=[(name_of(curve), curve.dataset, curve.found.roc) for curve in page.curves],
-        legend=[(name_of(c), VARIABLES[mark[0]]) for c, mark in zip(page.curves, colours(page.curves).values())],
-        tables=tables(means, runs),
-        skipped=page.skipped,
-        facts=page.facts,
-        runs=len(page.runs),
-        version=__version__,
-        day=datetime.now(UTC).date().isoformat(),
+    text = (
+        environment()
+        .get_template("audit.html")
+        .render(
+            title=page.title,
+            style=Markup("\n".join(sheet.read_text(encoding="utf-8") for sheet in sheets)),
+            finding=words.found(recognised(best), page.verdicts),
+            verdicts=sorted(page.verdicts, key=lambda verdict: list(words.STATES).index(verdict.state)),
+            states=words.STATES,
+            recognisable=f"{RECOGNISABLE:g}",
+            several=len({verdict.method for verdict in page.verdicts}) > 1,
+            grids=grids(page.pictures),
+            plots=_plots(pd.concat([means, by_attack(best_tries(_areas(page.curves)))]), runs, studio),
+            roc=_roc(page.curves, studio),
+            curves=[(name_of(curve), curve.dataset, curve.found.roc) for curve in page.curves],
+            legend=[(name_of(c), VARIABLES[mark[0]]) for c, mark in zip(page.curves, colours(page.curves).values())],
+            tables=tables(means, runs),
+            skipped=page.skipped,
+            facts=page.facts,
+            runs=len(page.runs),
+            version=__version__,
+            day=datetime.now(UTC).date().isoformat(),
+        )
     )
     write_whole(path, text.encode())
     return path
@@ -116,10 +120,9 @@ def _roc(curves: tuple[Curve, ...], studio: Studio) -> Drawing | None:
     )
 
 
-def _template() -> jinja2.Template:
+def environment() -> jinja2.Environment:
     """Names come from users, so everything is escaped that is not the project's own markup."""
-    environment = jinja2.Environment(
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )  # fmt: skip
-    return environment.get_template("audit.html")

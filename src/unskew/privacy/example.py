@@ -14,6 +14,10 @@ from unskew.report.page import Extra
 from unskew.runner import run
 
 BUDGET = Budget(("ig",), images=8, iterations=100, restarts=1, membership="none")
+HOW = (
+    "A small run beside the comparison: two clients take one step of FedAvg on four digits each and send their "
+    "weights. The server guesses digits until their gradient is the one that it sees."
+)
 
 
 def attacked(out: Path) -> tuple[Extra, Path]:
@@ -23,4 +27,4 @@ def attacked(out: Path) -> tuple[Extra, Path]:
     run(experiment, out=folder, resume=True)
     found = audit(folder, BUDGET, device=experiment.device)
     page = write_page([found], write(found, experiment.device) / "audit.html")
-    return section(found, page.relative_to(out)), page
+    return section(found, page.relative_to(out), HOW), page

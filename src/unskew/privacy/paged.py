@@ -7,10 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from unskew.privacy.audit import Audit
+from unskew.privacy.leak import Pictures, Verdict
 from unskew.privacy.page.input import Curve, PageInput, Utility
 from unskew.privacy.page.write import write
 from unskew.report.facts import Fact
 from unskew.results.load import Loaded, load
+from unskew.results.units import listed
+
+FEW = 2  # runs of which every attack's pictures are shown
 
 
 def write_page(audits: Sequence[Audit], path: Path, title: str | None = None) -> Path:
@@ -20,9 +24,9 @@ def write_page(audits: Sequence[Audit], path: Path, title: str | None = None) ->
     page = PageInput(
         title or f"Audit: {', '.join(dict.fromkeys(name for name in names(runs)))}",
         tuple(replace(Utility.of(run, "none"), method=name) for run, name in zip(runs, names(runs))),
-        tuple(verdict for a in named for verdict in a.verdicts),
+        _together([verdict for a in named for verdict in a.verdicts]),
         tuple(leak for a in named for leak in a.leaks if leak.attack not in {m.attack for m in a.membership}),
-        tuple(shown for a in named for shown in a.pictures),
+        tuple(shown for a in named for shown in (a.pictures if len(audits) <= FEW else _closest(a.pictures))),
         tuple(
             Curve(name, "none", run.config.data.name, found)
             for a, run, name in zip(audits, runs, names(runs))
@@ -45,7 +49,7 @@ def names(runs: Sequence[Loaded]) -> list[str]:
     for run in runs:
         mine = settings[run.config.label, run.config.data.name]
         alike = all(one == mine[0] for one in mine)
-        found.append(run.config.label if alike else f"{run.config.label}, {run.folder.name}")
+        found.append(run.config.label if alike else f"{run.config.label} ({run.folder.name})")
     return found
 
 
@@ -57,6 +61,28 @@ def _renamed(audit: Audit, name: str, number: int) -> Audit:
         pictures=[replace(shown, method=name) for shown in audit.pictures],
         verdicts=[replace(verdict, method=name) for verdict in audit.verdicts],
     )
+
+
+def _together(verdicts: list[Verdict]) -> tuple[Verdict, ...]:
+    """Runs of which the same is said share a card."""
+    found: dict[Verdict, list[str]] = {}
+    for verdict in verdicts:
+        found.setdefault(replace(verdict, method=""), []).append(verdict.method)
+    return tuple(replace(one, method=listed(list(dict.fromkeys(names)))) for one, names in found.items())
+
+
+def _closest(pictures: list[Pictures]) -> list[Pictures]:
+    """Of each run's images those of the attack that came closest; the numbers have all attacks."""
+    best: dict[tuple[int, ...], Pictures] = {}
+    for one in pictures:
+        other = best.get(one.images)
+        if other is None or _error(one) < _error(other):
+            best[one.images] = one
+    return list(best.values())
+
+
+def _error(shown: Pictures) -> float:
+    return float((shown.true - shown.recovered).square().mean())
 
 
 def _facts(audits: Sequence[Audit]) -> tuple[Fact, ...]:

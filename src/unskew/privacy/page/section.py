@@ -15,10 +15,11 @@ from unskew.privacy.page.write import HERE, environment
 from unskew.report.page import Extra
 
 
-def section(audit: Audit, page: Path) -> Extra:
-    """What came back from the messages. page: the audit's own, as the other page links to it."""
+def section(audit: Audit, page: Path, how: str) -> Extra:
+    """What came back from the messages. page: the audit's own, as the other page links to it; how: who sent what."""
     text = environment().get_template("section.html").render(
         finding=words.found(recognised(best_tries(audit.leaks)), tuple(audit.verdicts)),
+        how=how,
         grids=grids(audit.pictures),
         recognisable=f"{RECOGNISABLE:g}",
         threat=str(audit.budget.threat),

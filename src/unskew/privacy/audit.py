@@ -14,6 +14,7 @@ from unskew.errors import UserError
 from unskew.privacy.attacks import find
 from unskew.privacy.budget import Budget
 from unskew.privacy.cases import ATTACKABLE, Case, case
+from unskew.privacy.checked import check, check_updates
 from unskew.privacy.leak import Leak, Pictures, Verdict
 from unskew.privacy.membership.attack import Membership
 from unskew.privacy.membership.audited import as_leaks, on_final_model, on_updates
@@ -76,7 +77,11 @@ def audit(
 
 def _audit(world: World, recorded: list[messages.Recorded], budget: Budget, tell: Told) -> Audit:
     loaded = world.run
+    for one in recorded:
+        check(one, world)
     recorded = [opened(one, world.setting) for one in recorded]
+    for one in recorded:
+        check_updates(one, world)
     seen = [s for r in recorded for s in budget.threat.sees(r, tuple(world.trained.get(r.round, ())), world.by_rows)]
     attempts, found = [], Audit(loaded.folder, budget)
     for kind, part, artefact in _left(loaded):

@@ -98,6 +98,6 @@ def _leak(row: dict[str, str]) -> Leak:
 
 
 def _pictures(folder: Path, one: dict) -> Pictures:
-    tensors: dict[str, torch.Tensor] = safetensors.torch.load_file(folder / one["file"])
+    tensors: dict[str, torch.Tensor] = safetensors.torch.load_file(folder / Path(one["file"]).name)
     told = {name: one[name] for name in _TOLD} | {"images": tuple(one["images"])}
     return Pictures(true=tensors["true"], recovered=tensors["recovered"], **told)

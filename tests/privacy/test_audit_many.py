@@ -135,3 +135,21 @@ def test_the_demo_ends_with_pictures_in_its_report(tmp_path: Path) -> None:
     assert section.body in report
     again, _ = attacked(tmp_path)  # a second demo in the same folder
     assert again == section
+
+
+def test_features_that_come_down_again_are_counted_by_the_ledger(runs: list[Path]) -> None:
+    from types import SimpleNamespace
+
+    from unskew.privacy.budget import Budget
+    from unskew.privacy.rows import exposed
+
+    run = us.load(runs[0])
+    world = SimpleNamespace(run=run, setting=SimpleNamespace(task=SimpleNamespace(clients=3)))
+    assert exposed(world, Budget()) == []  # type: ignore[arg-type]
+    shared = run.ledger.copy()
+    mine = shared["artefact"] == "weights"
+    shared.loc[mine, ["kind", "part"]] = ["features", "share"]
+    order = shared.sort_values("direction", ascending=False, kind="stable")  # up, then down to all three
+    seen = SimpleNamespace(run=SimpleNamespace(ledger=order, config=run.config), setting=world.setting)
+    (found,) = exposed(seen, Budget())  # type: ignore[arg-type]
+    assert (found.metric, found.value) == ("exposure", 100.0)

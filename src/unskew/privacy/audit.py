@@ -20,7 +20,7 @@ from unskew.privacy.membership.attack import Membership
 from unskew.privacy.membership.audited import as_leaks, on_final_model, on_updates
 from unskew.privacy.metrics.measured import Skipped
 from unskew.privacy.opened import opened
-from unskew.privacy.rows import labels, pictures, rows
+from unskew.privacy.rows import exposed, labels, pictures, rows
 from unskew.privacy.search import Told, search
 from unskew.privacy.threat import Seen
 from unskew.privacy.verdict import Attempt, verdicts
@@ -92,6 +92,7 @@ def _audit(world: World, recorded: list[messages.Recorded], budget: Budget, tell
             attempts.append(Attempt(kind, name, (), str(reason)))
     found.verdicts.extend(verdicts(attempts, budget, loaded.config.label))
     found.notes.extend(sorted({note for attempt in attempts for note in attempt.notes}))
+    found.leaks.extend(exposed(world, budget))
     _members(world, budget, seen, found, tell)
     return found
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from unskew.core.per_client import MANY
 from unskew.privacy.attacks.labels import infer_all
 from unskew.privacy.budget import Budget
 from unskew.privacy.cases import Case, problem
 from unskew.privacy.leak import Leak, Pictures
+from unskew.privacy.metrics.exposure import exposure
 from unskew.privacy.metrics.labels import label_accuracy
 from unskew.privacy.metrics.measured import Skipped
 from unskew.privacy.problem import Recovery
@@ -21,6 +23,16 @@ def _leak(
 ) -> Leak:
     config = world.run.config
     return Leak(config.label, "none", attack, config.data.name, image, restart, metric, space, value, seed)
+
+
+def exposed(world: World, budget: Budget) -> list[Leak]:
+    """Of features that went up and came down again: to how many pairs of clients, by the ledger of the whole run."""
+    ledger, clients = world.run.ledger, world.setting.task.clients
+    ways = set(ledger.loc[ledger["kind"] == "features", "direction"])
+    if ways != {"up", "down"} or clients > MANY:
+        return []
+    value = float(exposure(ledger, "features", clients)["value"].iloc[-1])
+    return [_leak(world, "ledger", -1, -1, "exposure", "features, latest uploads", value, budget.seed)]
 
 
 def labels(cases: list[Case], world: World, budget: Budget, attack: str) -> list[Leak]:

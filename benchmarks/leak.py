@@ -18,7 +18,6 @@ import unskew
 from unskew import recipe
 from unskew.privacy.audit import Audit, audit
 from unskew.privacy.budget import Budget
-from unskew.privacy.paged import write_page
 from unskew.privacy.record import record
 from unskew.privacy.threat import SERVER
 from unskew.privacy.verdict import CLEAR
@@ -62,23 +61,35 @@ def main() -> None:
     parser.add_argument("--restarts", type=int, default=3)
     parser.add_argument("--knows", nargs="*", default=(), help="labels, draws: what the server also knows")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--pages", type=Path, help="also write a page per dataset here")
     given = parser.parse_args()
-    for steps in given.steps:
+    audits = [
+        (data, found)
+        for steps in given.steps
+        for data in given.data
+        for batch in given.batch
+        for found in one(data, batch, steps, given)
+    ]
+    if given.pages is not None:
+        from unskew.privacy.paged import write_page  # brings matplotlib, which the numbers do not need
+
         for data in given.data:
-            for batch in given.batch:
-                one(data, batch, steps, given)
+            write_page([found for name, found in audits if name == data], given.pages / f"{data}.html")
 
 
-def one(data: str, batch: int, steps: int, given: argparse.Namespace) -> None:
+def one(data: str, batch: int, steps: int, given: argparse.Namespace) -> list[Audit]:
     """One setting: played, attacked, recorded."""
     began = time.perf_counter()
     run = play(data, batch, steps, given.images, given.runs, given.device)
+    audits = []
     for budget in budgets(batch, given):
         found = audit(run, budget, device=given.device)
         record(found, given.results, given.device)
-        write_page([found], write(found, given.device) / f"{budget.attacks[0]}.html")
+        write(found, given.device)
+        audits.append(found)
         sys.stdout.write(f"{data} batch {batch} steps {steps} {told(found)}, {time.perf_counter() - began:.1f} s\n")
         sys.stdout.flush()
+    return audits
 
 
 def told(found: Audit) -> str:

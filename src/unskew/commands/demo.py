@@ -18,9 +18,10 @@ def demo(
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
-    """Compare four methods on skewed digits, with a report, and attack what FedAvg sent.
+    """Compare four methods on skewed digits, with a report.
 
     20 clients hold two classes each; FedAvg, FedProx, SCAFFOLD and MOON, two seeds; about a minute on two cores.
+    It ends with an attack on what FedAvg sends, on a few digits.
     """
     from unskew.compare import grid as grids
 

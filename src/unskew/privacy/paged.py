@@ -11,6 +11,7 @@ from unskew.privacy.leak import Pictures, Verdict
 from unskew.privacy.page.input import Curve, PageInput, Utility
 from unskew.privacy.page.write import write
 from unskew.report.facts import Fact
+from unskew.report.page import title_of
 from unskew.results.load import Loaded, load
 from unskew.results.units import listed
 
@@ -20,10 +21,11 @@ FEW = 2  # runs of which every attack's pictures are shown
 def write_page(audits: Sequence[Audit], path: Path, title: str | None = None) -> Path:
     """Utility, bytes and leak of the runs, with what was assumed about the attackers and how hard they tried."""
     runs = [load(a.run) for a in audits]
-    named = [_renamed(a, name, number) for number, (a, name) in enumerate(zip(audits, names(runs)))]
+    folders = list(dict.fromkeys(a.run for a in audits))
+    named = [_renamed(a, name, folders.index(a.run)) for a, name in zip(audits, names(runs))]
     page = PageInput(
-        title or f"Audit: {', '.join(dict.fromkeys(name for name in names(runs)))}",
-        tuple(replace(Utility.of(run, "none"), method=name) for run, name in zip(runs, names(runs))),
+        title or f"Audit: {title_of(runs)}",
+        tuple({a.run: replace(Utility.of(r, "none"), method=n) for a, r, n in zip(audits, runs, names(runs))}.values()),
         _together([verdict for a in named for verdict in a.verdicts]),
         tuple(leak for a in named for leak in a.leaks if leak.attack not in {m.attack for m in a.membership}),
         tuple(shown for a in named for shown in (a.pictures if len(audits) <= FEW else _closest(a.pictures))),
@@ -54,7 +56,7 @@ def names(runs: Sequence[Loaded]) -> list[str]:
 
 
 def _renamed(audit: Audit, name: str, number: int) -> Audit:
-    """Under the run's name on the page. Its number stands for the seed: images of other runs are no further tries."""
+    """Under the run's name on the page. The run's number stands for the seed: images of other runs are no tries."""
     return replace(
         audit,
         leaks=[replace(leak, method=name, seed=number) for leak in audit.leaks],

@@ -34,7 +34,7 @@ def audit(
     record: Annotated[Path | None, typer.Option(help="also add the rows to FOLDER/audit/leak.csv")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
 ) -> None:
-    """Attack the messages that runs recorded; one page over all of them."""
+    """Attack the messages that runs recorded, with a page."""
     from unskew.privacy.audit import audit as attacked
     from unskew.privacy.budget import Budget
     from unskew.privacy.paged import write_page

@@ -48,7 +48,7 @@ def played(folder: Path, method: str, **changes: object) -> Path:
 
 
 def audited(folder: Path, **changes: object) -> Audit:
-    budget = Budget(**{"images": 2, "iterations": 1, "restarts": 2} | changes)
+    budget = Budget(**{"images": 2, "iterations": 1, "restarts": 2, "membership": "none"} | changes)
     return audit(folder, budget, device="cpu", data=dataset(), model=network())
 
 

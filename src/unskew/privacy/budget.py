@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Literal
 
 from unskew.privacy.attacks import find
 from unskew.privacy.threat import SERVER, Threat
@@ -21,6 +22,7 @@ class Budget:
     longest: int = 32  # local steps that are unrolled; beyond, the update is taken for one gradient
     at_once: int = 16  # tries that are searched side by side
     seed: int = 0
+    membership: Literal["none", "loss", "shadow"] = "loss"
 
     def iterations_of(self, attack: str) -> int:
         return self.iterations or find(attack).iterations
@@ -32,4 +34,5 @@ class Budget:
 
     def words(self, attack: str) -> str:
         """As it stands beside a figure."""
-        return f"{attack}: {self.restarts} tries of {self.iterations_of(attack)} iterations"
+        tries = "1 try" if self.restarts == 1 else f"{self.restarts} tries"
+        return f"{attack}: {tries} of {self.iterations_of(attack)} iterations"

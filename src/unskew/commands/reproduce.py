@@ -55,6 +55,8 @@ def reproduce(
     The same command goes on where it stopped, and records with --record what is finished.
     """
     if target is None:
+        if any(given is not None for given in (only, methods, seeds, draws, rounds, device, out, runs, record)):
+            raise UserError("expected a table or figure such as fedlmd/table1 with these options; the list takes none")
         return _list(data_dir, as_json)
     from unskew.reproduce import catalogue
     from unskew.reproduce import plan as plans

@@ -164,9 +164,14 @@ def test_a_layer_with_a_hook_stays_as_it_is() -> None:
 
 
 def test_gradients_inside_a_stack_in_half_precision() -> None:
-    """What a method differentiates within its loss is computed under autocast, its gradient outside of it."""
+    """What a method differentiates within its loss is computed under autocast, its gradient outside of it.
+
+    All weights are positive: a unit that half precision switches off would change a gradient by more than rounding.
+    """
     body = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2))
     net = fuse(layers.for_stack(nn.Sequential(body)))
+    for weight in net.parameters():
+        weight.data.abs_()
     x = torch.rand(CLIENTS, 4, 2, 6, 6)
 
     def slope(rows: torch.Tensor) -> torch.Tensor:
@@ -177,4 +182,4 @@ def test_gradients_inside_a_stack_in_half_precision() -> None:
         return torch.func.grad(loss)(rows)
 
     exact = vmap(torch.func.grad(lambda rows: net(rows).square().sum()))(x)
-    assert (vmap(slope)(x) - exact).norm() < 0.05 * exact.norm()
+    assert (vmap(slope)(x) - exact).norm() < 0.02 * exact.norm()

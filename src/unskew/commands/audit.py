@@ -10,7 +10,7 @@ import typer
 
 def audit(
     run: Annotated[Path, typer.Argument(help="folder of a finished run that recorded messages (record.rounds)")],
-    attack: Annotated[list[str] | None, typer.Option(help="dlg, idlg or ig; may be given several times")] = None,
+    attack: Annotated[list[str] | None, typer.Option(help="dlg, idlg, ig, decoder or context; may be repeated")] = None,
     images: Annotated[int, typer.Option(min=1, help="messages are attacked until there are this many images")] = 16,
     iterations: Annotated[int | None, typer.Option(min=1, help="of every attack; the authors' without it")] = None,
     restarts: Annotated[int, typer.Option(min=1, help="tries of each message; the best of all counts")] = 3,
@@ -23,6 +23,7 @@ def audit(
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
 ) -> None:
     """Attack the messages that a run recorded."""
+    from unskew.privacy.attacks import chosen
     from unskew.privacy.audit import audit as attacked
     from unskew.privacy.budget import Budget
     from unskew.privacy.paged import write_page
@@ -31,8 +32,8 @@ def audit(
     from unskew.privacy.written import write
 
     attacker = find(threat).given(tuple(knows or ()))
-    names = tuple(attack) if attack else Budget().attacks
-    budget = Budget(names, attacker, images, iterations, restarts, unroll, at_once, seed)
+    names, shared = chosen(tuple(attack)) if attack else (Budget().attacks, Budget().on_shared)
+    budget = Budget(names, attacker, images, iterations, restarts, unroll, at_once, seed, shared)
     typer.echo(str(attacker))
     with Bar() as bar:
         found = attacked(run, budget, device=device, data_dir=data_dir, tell=bar.tell)

@@ -16,6 +16,8 @@ from unskew.privacy.budget import Budget
 from unskew.privacy.cases import ATTACKABLE, Case, case, problem
 from unskew.privacy.leak import Leak, Pictures, Verdict
 from unskew.privacy.metrics.labels import label_accuracy
+from unskew.privacy.on_shared import attempt as on_shared
+from unskew.privacy.on_shared import is_shared
 from unskew.privacy.problem import Recovery
 from unskew.privacy.score import measure, paired
 from unskew.privacy.search import Told, search
@@ -74,6 +76,12 @@ def _audit(world: World, recorded: list[messages.Recorded], budget: Budget, tell
     for kind, part, artefact in _left(loaded):
         name = f"{part}/{artefact}"
         try:
+            if is_shared(world, kind, part, artefact):
+                attempt, shown = on_shared(world, budget, recorded, kind, part, artefact, tell)
+                found.leaks.extend(attempt.leaks)
+                found.pictures.extend(shown)
+                attempts.append(attempt)
+                continue
             attempts.append(_attempt(world, budget, seen, kind, part, artefact, found, tell))
         except NoAttackError as reason:
             attempts.append(Attempt(kind, name, (), str(reason)))
@@ -95,6 +103,8 @@ def _attempt(
     """All attacks on one artefact; their rows and pictures go to `found`."""
     if kind not in ATTACKABLE:
         raise NoAttackError("no attack known here")
+    if not budget.attacks:
+        raise NoAttackError("not attacked: no attack on updates was asked for")
     theirs = [s for s in seen if artefact in s.up.get(part, {})]
     if not theirs:
         why = "not in what this attacker sees" if seen else "in no recorded round"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from unskew.privacy.attacks import find
+from unskew.privacy.attacks import ON_SHARED, find
 from unskew.privacy.threat import SERVER, Threat
 
 
@@ -21,9 +21,10 @@ class Budget:
     longest: int = 32  # local steps that are unrolled; beyond, the update is taken for one gradient
     at_once: int = 16  # tries that are searched side by side
     seed: int = 0
+    on_shared: tuple[str, ...] = tuple(ON_SHARED)  # attacks on rows that clients share outside training
 
     def iterations_of(self, attack: str) -> int:
-        return self.iterations or find(attack).iterations
+        return self.iterations or ON_SHARED.get(attack) or find(attack).iterations
 
     def key(self, attack: str, message: str) -> str:
         """What a kept result depends on."""

@@ -65,7 +65,8 @@ def read(run: Path) -> Audit:
         pictures = [_pictures(folder, one) for one in about["pictures"]]
         budget = about["budget"]
         threat = replace(THREATS[budget["threat"]], knows=Knows(**budget.pop("knows")))
-        settings = Budget(**budget | {"threat": threat, "attacks": tuple(budget["attacks"])})
+        listed = {name: tuple(budget[name]) for name in ("attacks", "on_shared")}
+        settings = Budget(**budget | {"threat": threat} | listed)
         return Audit(run, settings, leaks, pictures, [Verdict(**v) for v in about["verdicts"]], about["notes"])
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise UserError(f"{folder}: expected the files of an audit, found: {error}; type unskew audit {run}") from error

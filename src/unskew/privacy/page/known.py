@@ -30,6 +30,7 @@ METRICS = {
     "dcor corrected": Known("dCor², corrected", True, 3),
     "exposure": Known("exposure", True, 1, "%"),
     "auc": Known("membership AUC", True, 3),
+    "context accuracy": Known("context named", True, 0, "%"),
 }
 NO_LEAKS = ("matching loss",)  # what an attack minimises says nothing about what it found; it stays in the rows
 

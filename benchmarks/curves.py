@@ -1,10 +1,9 @@
-"""Draw the recorded learning curves of FedLMD's Table 3 and print the table beside the paper's numbers.
+"""Draw the recorded learning curves of FedLMD's Table 3 and print the tables of docs/results.md.
 
 python benchmarks/curves.py results/fedlmd docs/figures/fedlmd-shards.png
 """
 
 import sys
-from importlib import resources
 from pathlib import Path
 
 import matplotlib
@@ -13,25 +12,42 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 
+from unskew.reproduce.printed import read
+
+RELEASED = 19940817  # the draw of the authors' code
+
 
 def paper() -> dict[tuple[str, str], float]:
-    """Best accuracy over 200 rounds by (method, setting), CIFAR-10 under sharding."""
-    rows = pd.read_csv(str(resources.files("unskew.papers") / "fedlmd_table3_sharding.csv"))
-    rows = rows[rows["dataset"] == "CIFAR-10"]
-    return {(row.method.lower(), row.setting): float(row.mean) for row in rows.itertuples()}
+    """Best accuracy over 200 rounds by (method, setting), CIFAR-10 with the cnn."""
+    files = ("fedlmd_table3_sharding.csv", "fedlmd_table1.csv", "fedlmd_table2.csv", "fedlmd_table3_lda.csv")
+    found = [(key, cell) for file in files for key, cell in read(file).items()]
+    return {(method, cell.setting): cell.mean for (method, column), cell in found if column.startswith("cifar10-")}
 
 
-def table(curves: pd.DataFrame) -> pd.DataFrame:
+def table(curves: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Best accuracy by some rounds, mean over seeds, beside the paper's best."""
     lines, known = [], paper()
-    for (method, setting, preset), runs in curves.groupby(["method", "setting", "preset"], sort=False):
-        line = {"method": method, "setting": setting, "preset": preset, "seeds": runs["seed"].nunique()}
+    for key, runs in curves.groupby(by, sort=False):
+        line = dict(zip(by, key)) | {"seeds": runs["seed"].nunique()}
         for until in (100, 150, 200):
             best = runs[runs["round"].between(1, until)].groupby("seed")["accuracy"].max()
             line[f"best by {until}"] = f"{best.mean():.2f}" if runs["round"].max() >= until else ""
-        line["paper"] = known.get((method, setting.split(";")[0]), "")
+        line["paper"] = known.get((line["method"], line["setting"].split(";")[0]), "")
         lines.append(line)
     return pd.DataFrame(lines)
+
+
+def gaps(lines: pd.DataFrame, own: str) -> pd.DataFrame:
+    """The method less each other one, draw by draw, of those that have all draws; mean and standard deviation."""
+    best = lines.pivot(index="method", columns="draw", values="best by 200").astype(float).dropna()
+    gap = (best.loc[own] - best).drop(own)
+    spread = gap.std(axis=1).map("{:.2f}".format)
+    return gap.assign(mean=gap.mean(axis=1)).map("{:+.2f}".format).assign(std=spread).reset_index()
+
+
+def markdown(lines: pd.DataFrame) -> str:
+    rows = [lines.columns, ["---"] * len(lines.columns), *lines.itertuples(index=False)]
+    return "".join("| " + " | ".join(str(cell) for cell in row) + " |\n" for row in rows) + "\n"
 
 
 def draw(curves: pd.DataFrame, path: Path) -> None:
@@ -58,12 +74,17 @@ def draw(curves: pd.DataFrame, path: Path) -> None:
 
 def main() -> None:
     folder, picture = Path(sys.argv[1]), Path(sys.argv[2])
-    curves = pd.read_csv(folder / "curves.csv").query("table == 'table3-sharding'")
-    lines = table(curves)
-    sys.stdout.write("| " + " | ".join(lines.columns) + " |\n|" + "---|" * len(lines.columns) + "\n")
-    for row in lines.itertuples(index=False):
-        sys.stdout.write("| " + " | ".join(str(cell) for cell in row) + " |\n")
-    draw(curves, picture)
+    curves = pd.read_csv(folder / "curves.csv").rename(columns={"partition_seed": "draw"})
+    shards, lda = (curves[curves["table"] == name] for name in ("table3-sharding", "table3-lda"))
+    sys.stdout.write(markdown(table(shards, ["method", "setting", "preset"])))
+    drawn = table(lda, ["method", "setting", "draw"])
+    sys.stdout.write(markdown(drawn.sort_values(["draw", "best by 200"], ascending=False)))
+    for until in (100, 150, 200):
+        first = drawn[drawn["draw"] == RELEASED]
+        off = first[f"best by {until}"].astype(float) - first["paper"]
+        sys.stdout.write(f"best by {until} less the paper: mean {off.mean():+.2f}, mean size {off.abs().mean():.2f}\n")
+    sys.stdout.write("\n" + markdown(gaps(drawn, "fedlmd")))
+    draw(shards, picture)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import clients
 from floor import floor
+from kept import keep
 from systems import How, Unskew, make, rounds_of_pfl
 from workloads import WORKLOADS, Workload
 
@@ -183,20 +184,10 @@ def main() -> None:
         if args.check:
             sys.stdout.write(f"{name}: engines differ by {agreement(load, how):.2e} after three rounds of {FEW} step\n")
         if args.out and lines:
-            keep(args.out / "speed.csv", pd.DataFrame(lines)[COLUMNS])
+            keep(args.out / "speed.csv", pd.DataFrame(lines)[COLUMNS], KEY)
             each = [dict(zip(KEY, (load.name, t.system, device, how.precision))) | {"round": i + 1, "ms": round(ms, 2)}
                     for t in found for i, ms in enumerate(t.ms)]  # fmt: skip
-            keep(args.out / "speed-rounds.csv", pd.DataFrame(each))
-
-
-def keep(path: Path, fresh: pd.DataFrame) -> None:
-    """Add rows; those of the same workload, system, device and precision are replaced."""
-    if path.exists():
-        old = pd.read_csv(path)
-        mine = set(fresh[KEY].agg("|".join, axis=1))
-        fresh = pd.concat([old[~old[KEY].agg("|".join, axis=1).isin(mine)], fresh])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh.sort_values(KEY, kind="stable").to_csv(path, index=False)
+            keep(args.out / "speed-rounds.csv", pd.DataFrame(each), KEY)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
 from small import dataset, experiment, federation, network
 
 import unskew as us
 from unskew.core import registry
 from unskew.core.federation import Federation
+from unskew.core.server import Snapshot
 from unskew.core.state import Message, State, flatten, size_in_bytes
 from unskew.prepare import prepare
+from unskew.results import messages
 
 SUMS = ("scaffold+topk", "fednova+int8", "fednova+topk", "fedcurv+bf16", "fedavgm+int8", "fedlmd+topk", "moon+int8")
 
@@ -32,6 +33,15 @@ def halved() -> Iterator[str]:
 
     yield "test-half"
     del registry.PARTS["test-half"]
+
+
+def sent(snap: Snapshot) -> dict[int, Message]:
+    """What each client of the last round sent after training."""
+    found: dict[int, Message] = {}
+    for entry, _, value in snap.ledger.kept:
+        if (entry.direction, entry.phase) == ("up", "train"):
+            found.setdefault(entry.client, {}).setdefault(entry.part, {})[entry.artefact] = value
+    return found
 
 
 def after(fed: Federation, rounds: int = 2) -> tuple[dict[str, torch.Tensor], list]:
@@ -101,12 +111,12 @@ def test_a_recorded_message_is_what_was_sent(code: str, tmp_path: Path, engine: 
     """Byte for byte as many as the ledger says, and a reader can open it."""
     setting = experiment(f"fedavg-{code}", engine, record={"rounds": [1], "clients": [0]})
     done = us.run(setting, out=tmp_path / "run", data=dataset(), model=network(False))
-    tensors = safetensors.torch.load_file(tmp_path / "run" / "messages" / "000001-0.safetensors")
+    (recorded,) = messages.read(tmp_path / "run")
+    wire = recorded.of(0, "up")["average"]["weights"]
     ledger = done.ledger
     rows = ledger[(ledger["round"] == 1) & (ledger["client"] == 0) & (ledger["part"] == "average")]
-    assert size_in_bytes(tensors) == rows["bytes"].sum()
+    assert size_in_bytes(wire) == rows[rows["direction"] == "up"]["bytes"].sum()
     fed = federation(f"fedavg-{code}", engine)
-    wire = {name.removeprefix("average/weights/"): t for name, t in tensors.items()}
     snap = fed.start()
     letter = us.Letter({"average": {"weights": wire}}, fed.method.update, snap.model, fed.model.shared)
     opened = fed.method.seals[0].open(letter)["average"]["weights"]
@@ -117,10 +127,10 @@ def test_sealing_draws_shift_no_other_draw(engine: str) -> None:
     """Clients train on the same batches with the same masks: before rounding, int8 sends what FedAvg sends."""
     fed = replace(federation("fedavg-int8", engine), keeps=lambda round, client: True)
     plain = replace(federation("fedavg", engine), keeps=lambda round, client: True)
-    (_, ours), (_, theirs) = fed.play(fed.start()), plain.play(plain.start())
+    ours, theirs = (sent(one.play(one.start())[0]) for one in (fed, plain))
     start = fed.start().model
-    for client, message in theirs.messages.items():
-        letter = us.Letter(ours.messages[client], fed.method.update, start, fed.model.shared)
+    for client, message in theirs.items():
+        letter = us.Letter(ours[client], fed.method.update, start, fed.model.shared)
         opened = fed.method.seals[0].open(letter)["average"]["weights"]
         for name, w in message["average"]["weights"].items():  # type: ignore[union-attr]
             step = (w - start[name]).abs().max() / 127

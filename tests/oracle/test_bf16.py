@@ -3,7 +3,7 @@
 import pytest
 import torch
 from sealing import letter, tampered, travelled
-from toolbox import federation, last_model, played
+from toolbox import federation, last_model, messages, played
 
 from unskew.core.state import size_in_bytes
 from unskew.errors import UserError
@@ -28,12 +28,12 @@ def test_a_small_update_of_a_large_weight_arrives_whole() -> None:
 
 def test_two_bytes_an_entry_and_statistics_in_full() -> None:
     fed = federation("fedavg-bf16", norm=True, precision="float32")
-    *_, (snap, report) = played(fed, 1)
+    *_, (snap, _) = played(fed, 1)
     trained = sum(fed.model.initial[n].numel() for n in fed.model.shared)
     rest = size_in_bytes({n: t for n, t in fed.model.initial.items() if n not in fed.model.shared})
     entries = [e for e in snap.ledger.entries if (e.direction, e.part) == ("up", "average")]
     assert {(e.artefact, e.kind, e.bytes) for e in entries} == {("weights", "weights", 2 * trained + rest)}
-    assert size_in_bytes(report.messages["0"]) == 2 * trained + rest
+    assert size_in_bytes(messages(snap)["0"]) == 2 * trained + rest
 
 
 def test_the_model_is_fedavg_within_the_rounding() -> None:

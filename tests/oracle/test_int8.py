@@ -3,7 +3,7 @@
 import pytest
 import torch
 from sealing import letter, tampered, travelled
-from toolbox import federation, last_model, played
+from toolbox import federation, last_model, messages, played
 
 from unskew.core.state import size_in_bytes
 from unskew.errors import UserError
@@ -59,17 +59,17 @@ def test_every_client_and_round_has_its_own_draws() -> None:
 def test_one_byte_an_entry_and_four_a_row() -> None:
     """Linear 5 -> 6 and 6 -> 3: 57 entries; rows 6 + 3, and one for each of the two biases."""
     fed = federation("fedavg-int8", precision="float32")
-    *_, (snap, report) = played(fed, 1)
+    *_, (snap, _) = played(fed, 1)
     entries = [e for e in snap.ledger.entries if (e.direction, e.part) == ("up", "average")]
     assert {e.bytes for e in entries} == {57 + 4 * (6 + 1 + 3 + 1)}
-    assert size_in_bytes(report.messages["0"]) == entries[0].bytes
+    assert size_in_bytes(messages(snap)["0"]) == entries[0].bytes
 
 
 def test_running_statistics_travel_in_full() -> None:
     fed = federation("fedavg-int8", norm=True)
-    *_, (_, report) = played(fed, 1)
-    sent = report.messages["0"]["average"]["weights"]
-    plain = next(iter(played(federation("fedavg", norm=True), 1)))[1].messages["0"]["average"]["weights"]
+    *_, (snap, _) = played(fed, 1)
+    sent = messages(snap)["0"]["average"]["weights"]
+    plain = messages(next(iter(played(federation("fedavg", norm=True), 1)))[0])["0"]["average"]["weights"]
     rest = [n for n in fed.model.initial if n not in fed.model.shared]
     assert rest
     assert all(torch.equal(sent[n], plain[n]) for n in rest)
@@ -79,8 +79,8 @@ def test_scaffold_keeps_its_variates_exact() -> None:
     """Only the model is rounded: c stays the mean of the clients' c_k."""
     local = {"epochs": 2, "batch": 4, "lr": 0.1}
     fed = federation("scaffold+int8", local=local)
-    *_, (snap, report) = played(fed, 3)
-    assert all(t.dtype == torch.float64 for t in report.messages["0"]["scaffold"]["dc"].values())
+    *_, (snap, _) = played(fed, 3)
+    assert all(t.dtype == torch.float64 for t in messages(snap)["0"]["scaffold"]["dc"].values())
     for name, c in snap.parts["scaffold"].items():
         mean = torch.stack([fed.store.get(k)["scaffold"][name] for k in range(4)]).mean(0)
         torch.testing.assert_close(c, mean, rtol=1e-10, atol=1e-13)

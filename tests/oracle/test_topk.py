@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from sealing import letter, tampered, travelled
-from toolbox import equal, federation, last_model, played
+from toolbox import equal, federation, last_model, messages, played
 
 from unskew.core.state import size_in_bytes
 from unskew.errors import UserError
@@ -61,10 +61,10 @@ def test_places_beyond_32767_survive() -> None:
 def test_bytes_in_the_ledger() -> None:
     """A fifth in float32: 30, 6, 18 and 3 entries make 6, 1, 4 and 1 of five bytes each."""
     fed = federation([{"fedavg-topk": {"fraction": 0.2}}], precision="float32")
-    *_, (snap, report) = played(fed, 1)
+    *_, (snap, _) = played(fed, 1)
     entries = [e for e in snap.ledger.entries if (e.direction, e.part) == ("up", "average")]
     assert {e.bytes for e in entries} == {(6 + 1 + 4 + 1) * 5}
-    assert size_in_bytes(report.messages["0"]) == entries[0].bytes
+    assert size_in_bytes(messages(snap)["0"]) == entries[0].bytes
     assert size_in_bytes(fed.store.get(0)["topk"]) == 57 * 4
 
 

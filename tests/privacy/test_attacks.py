@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unskew.engine.base import one_thread
 from unskew.privacy.attacks.dlg import dlg
 from unskew.privacy.attacks.idlg import idlg, labels_of
 from unskew.privacy.attacks.ig import cosine_distance, ig, total_variation
@@ -14,12 +13,6 @@ from unskew.privacy.attacks.lbfgs import minimise
 from unskew.privacy.problem import quiet
 
 from .victim import CLASSES, Victim, victim
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> object:
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def played(folder: Path, method: str, **changes: object) -> Path:
 
 
 def audited(folder: Path, **changes: object) -> Audit:
-    budget = Budget(**{"images": 2, "iterations": 1, "restarts": 2} | changes)
+    budget = Budget(**{"images": 2, "iterations": 1, "restarts": 2, "membership": "none"} | changes)
     return audit(folder, budget, device="cpu", data=dataset(), model=network())
 
 
@@ -64,7 +64,7 @@ def test_every_kind_that_left_has_a_verdict(method: str, tmp_path: Path) -> None
     for verdict in found.verdicts:
         why = "in no recorded round" if verdict.words.startswith("mix/means") else "no attack known here"
         assert verdict.state != "unknown" or why in verdict.words
-    on_features = {"decoder", "context"} if "features" in left else set()
+    on_features = {"decoder", "context", "ledger"} if "features" in left else set()
     assert {leak.attack.split("/")[0] for leak in found.leaks} == {"labels", "dlg", "idlg", "ig"} | on_features
     assert all(np.isfinite(leak.value) for leak in found.leaks)
 

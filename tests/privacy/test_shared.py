@@ -22,7 +22,7 @@ from unskew.privacy.threat import SERVER, find
 from unskew.privacy.world import set_up
 from unskew.results import messages
 
-QUICK = {"attacks": (), "images": 20, "iterations": 400}
+QUICK = {"attacks": (), "images": 20, "iterations": 400, "membership": "none"}
 
 
 def network() -> nn.Sequential:

@@ -11,6 +11,7 @@ import torch
 from unskew.core import registry
 from unskew.core.work import Work, clip_gradients
 from unskew.privacy.cases import ATTACKABLE, case, problem
+from unskew.privacy.opened import opened
 from unskew.privacy.steps import move
 from unskew.privacy.threat import SERVER, SUM_ONLY
 from unskew.privacy.world import set_up
@@ -49,6 +50,9 @@ def test_pure_steps_are_those_of_the_optimiser(settings: dict[str, Any]) -> None
         assert torch.allclose(leaf, pure[name], atol=1e-12), name
 
 
+LOST = {"fedavg-bf16": 0.004, "fedavg-int8": 0.02, "fedavg-topk": 1e-6}  # by the code, of the update's norm
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_true_rows_give_the_very_message(method: str, tmp_path: Path) -> None:
     """Whatever the method does to loss and message, an attacker who guessed the rows would know it.
@@ -60,7 +64,7 @@ def test_true_rows_give_the_very_message(method: str, tmp_path: Path) -> None:
     run = load.load(tmp_path, model=network())
     world = set_up(run, "cpu", dataset(), network())
     knows = SERVER.given(("labels", "draws"))
-    (recorded,) = messages.read(tmp_path)
+    recorded = opened(messages.read(tmp_path)[0], world.setting)
     parts = registry.create(registry.resolve(method)).parts
     checked = 0
     for seen in knows.sees(recorded, tuple(world.trained[1]), world.by_rows):
@@ -72,7 +76,9 @@ def test_true_rows_give_the_very_message(method: str, tmp_path: Path) -> None:
                 again = one.replay(one.hidden[0], one.x, one.y)
                 assert len(one.hidden[0].moments) == 4
                 for key, tensor in one.target.items():
-                    assert torch.allclose(again[key], tensor, rtol=1e-6, atol=1e-8), (part.name, name, key)
+                    guess = torch.where(tensor == 0, 0, again[key]) if method == "fedavg-topk" else again[key]
+                    error = (guess - tensor).norm() / tensor.norm().clamp_min(1e-2)
+                    assert error < LOST.get(method, 1e-6), (part.name, name, key)
                     checked += bool(tensor.abs().max() > 1e-6)
     assert checked
 

@@ -2,42 +2,61 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
+class Membership(StrEnum):
+    none = "none"
+    loss = "loss"
+    shadow = "shadow"
+
+
 def audit(
-    run: Annotated[Path, typer.Argument(help="folder of a finished run that recorded messages (record.rounds)")],
+    runs: Annotated[list[Path], typer.Argument(help="folders of finished runs that recorded messages (record.rounds)")],
     attack: Annotated[list[str] | None, typer.Option(help="dlg, idlg, ig, decoder or context; may be repeated")] = None,
     images: Annotated[int, typer.Option(min=1, help="messages are attacked until there are this many images")] = 16,
     iterations: Annotated[int | None, typer.Option(min=1, help="of every attack; the authors' without it")] = None,
     restarts: Annotated[int, typer.Option(min=1, help="tries of each message; the best of all counts")] = 3,
     threat: Annotated[str, typer.Option(help="server, sum-only, eavesdropper or fellow-client")] = "server",
     knows: Annotated[list[str] | None, typer.Option(help="what the attacker also knows: labels, draws")] = None,
+    membership: Annotated[Membership, typer.Option(help="whose rows they were: by loss, or also by shadow models")] = (
+        Membership.loss
+    ),
     unroll: Annotated[int, typer.Option(min=1, help="most local steps that are unrolled")] = 32,
     at_once: Annotated[int, typer.Option(min=1, help="tries searched side by side: memory against speed")] = 16,
     seed: Annotated[int, typer.Option(min=0, help="of the starting points")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    page: Annotated[Path | None, typer.Option(help="the page; in the run's folder, or audit.html of many runs")] = None,
+    record: Annotated[Path | None, typer.Option(help="also add the rows to FOLDER/audit/leak.csv")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
 ) -> None:
-    """Attack the messages that a run recorded."""
+    """Attack the messages that runs recorded, with a page."""
     from unskew.privacy.attacks import chosen
     from unskew.privacy.audit import audit as attacked
     from unskew.privacy.budget import Budget
     from unskew.privacy.paged import write_page
+    from unskew.privacy.record import record as recorded
     from unskew.privacy.show import Bar, in_words
     from unskew.privacy.threat import find
     from unskew.privacy.written import write
 
     attacker = find(threat).given(tuple(knows or ()))
     names, shared = chosen(tuple(attack)) if attack else (Budget().attacks, Budget().on_shared)
-    budget = Budget(names, attacker, images, iterations, restarts, unroll, at_once, seed, shared)
+    budget = Budget(names, attacker, images, iterations, restarts, unroll, at_once, seed, membership.value, shared)
     typer.echo(str(attacker))
-    with Bar() as bar:
-        found = attacked(run, budget, device=device, data_dir=data_dir, tell=bar.tell)
-    folder = write(found, device)
-    typer.echo(in_words(found))
-    page = write_page([found], folder / "audit.html")
-    typer.echo(f"kept in {folder}, the page is {page}")
+    audits = []
+    for run in runs:
+        with Bar() as bar:
+            found = attacked(run, budget, device=device, data_dir=data_dir, tell=bar.tell)
+        folder = write(found, device)
+        typer.echo(f"{run}\n{in_words(found)}" if len(runs) > 1 else in_words(found))
+        typer.echo(f"kept in {folder}")
+        if record is not None:
+            typer.echo(f"recorded in {recorded(found, record, device)}")
+        audits.append(found)
+    where = page or (folder / "audit.html" if len(runs) == 1 else Path("audit.html"))
+    typer.echo(f"the page is {write_page(audits, where)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from unskew.errors import Stopped, UserError
 if TYPE_CHECKING:
     from unskew.compare.grid import Grid
     from unskew.compare.table import Table
+    from unskew.report.page import Extra
 
 FAILED = 2
 WIDTH = 120  # columns where there is no terminal to fit
@@ -47,8 +49,18 @@ def compare(
     play_and_tell(grid, out or Path("runs") / f"compare-{grid.name}", jobs, as_json, data_dir)
 
 
-def play_and_tell(grid: Grid, out: Path, jobs: int | None, as_json: bool, data_dir: Path | None) -> None:
-    """Play a grid, print its table and finding, and end with a code of its own where a run failed."""
+def play_and_tell(
+    grid: Grid,
+    out: Path,
+    jobs: int | None,
+    as_json: bool,
+    data_dir: Path | None,
+    more: Callable[[Path], tuple[Extra, Path]] | None = None,
+) -> None:
+    """Play a grid, print its table and finding, and end with a code of its own where a run failed.
+
+    more: what else belongs into the report, and a page of its own.
+    """
     from rich.console import Console
 
     from unskew.compare import play as games
@@ -56,7 +68,8 @@ def play_and_tell(grid: Grid, out: Path, jobs: int | None, as_json: bool, data_d
 
     try:
         table = games.play(grid, out, Screen(), jobs=jobs, data_dir=data_dir)
-        page = games.report(table, out)
+        extra, other = more(out) if more else (None, None)
+        page = games.report(table, out, extra)
     except KeyboardInterrupt as stop:
         raise Stopped("stopped; the same command goes on after the last complete round of every run") from stop
     if as_json:
@@ -68,6 +81,8 @@ def play_and_tell(grid: Grid, out: Path, jobs: int | None, as_json: bool, data_d
         console = Console(highlight=False)
         (console if console.is_terminal else Console(highlight=False, width=WIDTH)).print(to_screen(table))
         typer.echo(f"{in_words(table)}\ntable in {out}/table.csv, .md and .tex\nreport in {page}")
+        if other is not None:
+            typer.echo(f"audit in {other}")
     if any(row.failed for row in table.rows):
         raise typer.Exit(FAILED)
 

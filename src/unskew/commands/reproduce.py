@@ -12,13 +12,17 @@ from unskew.commands.compare import FAILED, WIDTH, Jobs
 from unskew.errors import Stopped, UserError
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console
 
     from unskew.reproduce.beside import Beside
-    from unskew.reproduce.plan import Plan
+    from unskew.reproduce.catalogue import Target
+    from unskew.reproduce.figures.figure import Figure
+    from unskew.reproduce.plan import Asked, Plan
     from unskew.reproduce.play import Done
 
 RUNS = Path("runs") / "reproduce"
+SHOWN = Path("runs") / "recorded"
 
 
 def reproduce(
@@ -39,6 +43,9 @@ def reproduce(
     record: Annotated[
         str | None, typer.Option(help="add the runs to DIR/<paper>/, such as results; nothing is recorded without it")
     ] = None,
+    recorded: Annotated[
+        Path | None, typer.Option(help="play nothing, show what DIR/<paper>/ has recorded, such as results")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON line instead of tables")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
 ) -> None:
@@ -56,34 +63,75 @@ def reproduce(
         overrides=tuple(overrides or ()), only=_words(only, "--only"), methods=_words(methods, "--methods"),
         seeds=seeds, draws=_draws(draws), rounds=rounds, preset=preset, device=device,
     )  # fmt: skip
+    if recorded is not None:
+        return _show(catalogue.find(target), asked, recorded, out, record, as_json)
     plan = plans.make(catalogue.find(target), asked, data_dir)
     place = out or RUNS / plan.target.slug
     runs = runs or out or RUNS
     done = _play(plan, runs, place, jobs, data_dir)
-    (_tell_figure if plan.target.is_figure else _tell_table)(plan, done, runs, place, as_json)
+    if plan.target.is_figure:
+        from unskew.reproduce import play as games
+
+        _tell_figure(_with_failed(plan, done), games.data(plan, done), place, as_json)
+    else:
+        _tell_table(plan, done, place, as_json, page=True)
     if record is not None:
         _record(plan, done, place, Path(record))
     if done.failed:
         raise typer.Exit(FAILED)
 
 
+def _show(target: Target, asked: Asked, folder: Path, out: Path | None, record: str | None, as_json: bool) -> None:
+    """What is recorded; a figure's files may be kept beside the rows that it was drawn from."""
+    from dataclasses import replace
+
+    from unskew.reproduce import kept, recorded
+    from unskew.reproduce import plan as plans
+    from unskew.reproduce import play as games
+
+    place = out or SHOWN / target.slug
+    if not target.is_figure:
+        if record is not None:
+            raise UserError("--record: the rows of a table are recorded already; leave out --record or --recorded")
+        plan, done = recorded.read(target, asked, folder)
+        return _tell_table(plan, done, place, as_json, page=False)
+    if _figure(target.name).more_than_curves:
+        plan, data = kept.read(plans.make(target, replace(asked, recorded=True)), folder)
+    else:
+        plan, done = recorded.read(target, asked, folder)
+        data = games.data(plan, done)
+    _tell_figure(plan, data, place, as_json)
+    if record is not None:
+        files = _keep_figure(target, place, Path(record))
+        typer.echo(f"kept {', '.join(map(str, files))}", err=True)
+
+
+def _figure(name: str) -> Figure:
+    from unskew.reproduce.figures import FIGURES
+
+    if name not in FIGURES:
+        raise UserError(f"{name}: nothing draws this figure yet; `unskew reproduce` lists what can be run")
+    return FIGURES[name]
+
+
 def _play(plan: Plan, runs: Path, out: Path, jobs: int | None, data_dir: Path | None) -> Done:
     from unskew.compare.watch import Screen
     from unskew.reproduce import play as games
-    from unskew.reproduce.figures import FIGURES
 
-    if plan.target.is_figure and plan.target.name not in FIGURES:
-        raise UserError(f"{plan.target.name}: nothing draws this figure yet; `unskew reproduce` lists what can be run")
+    if plan.target.is_figure:
+        _figure(plan.target.name)
     try:
         return games.play(plan, runs, out, Screen(), jobs=jobs, data_dir=data_dir)
     except KeyboardInterrupt as stop:
         raise Stopped("stopped; the same command goes on after the last complete round of every run") from stop
 
 
-def _tell_table(plan: Plan, done: Done, runs: Path, out: Path, as_json: bool) -> None:
+def _tell_table(plan: Plan, done: Done, out: Path, as_json: bool, page: bool) -> None:
     from unskew.reproduce import play as games
 
-    found = games.table(plan, done, runs, out)
+    ours, found = games.table(plan, done, out)
+    if page:
+        games.report(plan, ours, found, out)
     if as_json:
         typer.echo(json.dumps(_as_dict(found) | {"out": str(out)}))
         return
@@ -91,19 +139,26 @@ def _tell_table(plan: Plan, done: Done, runs: Path, out: Path, as_json: bool) ->
 
     _console().print(to_screen(found))
     typer.echo("\n".join(remarks(found)))
-    typer.echo(f"table in {out}/table.csv and .md\nreport in {out / games.PAGE}")
+    typer.echo(f"table in {out}/table.csv and .md" + (f"\nreport in {out / games.PAGE}" if page else ""))
 
 
-def _tell_figure(plan: Plan, done: Done, runs: Path, out: Path, as_json: bool) -> None:
+def _with_failed(plan: Plan, done: Done) -> Plan:
+    """The plan that names what failed among what is missing."""
+    from dataclasses import replace
+
+    failed = [f"{cell.label}, {plan.column_of(cell)}, seed {cell.seed}: failed: {why}"
+              for cell in plan.grid.cells if (why := done.failed.get(cell.name))]  # fmt: skip
+    return replace(plan, missing=(*plan.missing, *failed))
+
+
+def _tell_figure(plan: Plan, data: pd.DataFrame, out: Path, as_json: bool) -> None:
     from unskew.reproduce import play as games
 
-    files = [str(path) for path in games.figure(plan, done, out)]
-    missing = [*plan.missing, *(f"{cell.label}, {plan.column_of(cell)}, seed {cell.seed}: failed: {why}"
-                                for cell in plan.grid.cells if (why := done.failed.get(cell.name)))]  # fmt: skip
+    files = [str(path) for path in games.figure(plan, data, out)]
     if as_json:
-        typer.echo(json.dumps({"name": plan.target.name, "files": files, "missing": missing, "out": str(out)}))
+        typer.echo(json.dumps({"name": plan.target.name, "files": files, "missing": plan.missing, "out": str(out)}))
     else:
-        typer.echo("\n".join([*(f"missing: {what}" for what in missing), *files]))
+        typer.echo("\n".join([*(f"missing: {what}" for what in plan.missing), *files]))
 
 
 def _as_dict(found: Beside) -> dict[str, object]:
@@ -119,14 +174,21 @@ def _as_dict(found: Beside) -> dict[str, object]:
 def _record(plan: Plan, done: Done, out: Path, folder: Path) -> None:
     """Runs that failed are not finished and stay out."""
     from unskew.reproduce import record as records
-    from unskew.results.whole import write_whole
 
     files = records.record(plan, done.played, folder)
     if plan.target.is_figure:
-        for kind in ("csv", "svg"):
-            files.append(folder / plan.target.paper / f"{plan.target.key}.{kind}")
-            write_whole(files[-1], (out / files[-1].name).read_bytes())
+        files += _keep_figure(plan.target, out, folder)
     typer.echo(f"recorded {len(done.played)} runs in {', '.join(map(str, files))}", err=True)
+
+
+def _keep_figure(target: Target, out: Path, folder: Path) -> list[Path]:
+    """The table and the drawing of a figure, copied to the recorded rows."""
+    from unskew.results.whole import write_whole
+
+    files = [folder / target.paper / f"{target.key}.{kind}" for kind in ("csv", "svg")]
+    for path in files:
+        write_whole(path, (out / path.name).read_bytes())
+    return files
 
 
 def _list(data_dir: Path | None, as_json: bool) -> None:

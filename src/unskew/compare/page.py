@@ -7,18 +7,18 @@ from pathlib import Path
 
 from unskew.compare.finding import found
 from unskew.compare.table import Row, Table
-from unskew.report.page import write_settings
+from unskew.report.page import Extra, write_settings
 from unskew.report.settings import Entry, Setting, reference_first
 
 Printed = Mapping[tuple[str, str], str]  # (setting, label) -> a paper's number
 
 
-def write(table: Table, path: Path, printed: Printed | None = None) -> Path:
+def write(table: Table, path: Path, printed: Printed | None = None, extra: Extra | None = None) -> Path:
     """One page over the runs of the table, under the grid's labels and by the table's scores."""
     named = {name: [row for row in table.of(name) if row.runs] for name in table.settings}
     settings = [_setting(table, name, rows, printed or {}) for name, rows in named.items() if rows]
     findings = [(name, found(table, name)) for name in table.settings]
-    return write_settings(settings, findings, path, table.name, table.metric)
+    return write_settings(settings, findings, path, table.name, table.metric, extra)
 
 
 def _setting(table: Table, name: str, rows: list[Row], printed: Printed) -> Setting:

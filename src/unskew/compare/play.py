@@ -13,6 +13,7 @@ from unskew.errors import UserError
 
 if TYPE_CHECKING:
     from unskew.compare.table import Table
+    from unskew.report.page import Extra
 
 PAGE = "report.html"
 ANSWERS = ("table.csv", "table.md", "table.tex", "finding.txt", PAGE)
@@ -54,8 +55,8 @@ def _clear(out: Path) -> None:
             raise UserError(f"{out / name}: cannot be removed ({error.strerror}); choose another --out") from error
 
 
-def report(table: Table, out: Path) -> Path:
+def report(table: Table, out: Path, extra: Extra | None = None) -> Path:
     """One page over the runs of the table."""
     from unskew.compare import page
 
-    return page.write(table, out / PAGE)
+    return page.write(table, out / PAGE, extra=extra)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ MEASURES = {
 }
 PLAYED = ("best", "final", "mean_last10")
 SELECTED = ("selected", "validation")
+Find = Callable[[Cell], Loaded]  # a finished cell's run
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,19 @@ class Table:
 
 
 def read(grid: Grid, out: Path, failed: Mapping[str, str]) -> Table:
-    """The table of the grid's cells; `failed` says why by the name of a cell that did not end well."""
+    """The table of the cells' folders under `out`; `failed` says why by the name of a cell that did not end well."""
+    return lay_out(grid, lambda cell: load(folder_of(out, cell)), failed)
+
+
+def lay_out(grid: Grid, find: Find, failed: Mapping[str, str]) -> Table:
+    """The table of the grid's cells, wherever their runs are found."""
     selects = grid.compare.select is not None
     make = _selected_row if selects else _played_row
     keys = dict.fromkeys((cell.setting, cell.method if selects else cell.label) for cell in grid.cells)
     by_key: dict[tuple[str, str], list[Cell]] = {key: [] for key in keys}
     for cell in grid.cells:
         by_key[cell.setting, cell.method if selects else cell.label].append(cell)
-    rows = tuple(make(cells, out, failed) for cells in by_key.values())
+    rows = tuple(make(cells, find, failed) for cells in by_key.values())
     measures, metric = (SELECTED, "selected") if selects else (PLAYED, grid.compare.metric)
     return Table(grid.name, metric, measures, grid.compare.seeds, rows, _caption(grid), grid.compare.note)
 
@@ -108,20 +114,19 @@ def _caption(grid: Grid) -> str:
     )
 
 
-def _played_row(cells: list[Cell], out: Path, failed: Mapping[str, str]) -> Row:
-    runs = {cell.seed: load(folder_of(out, cell)) for cell in cells if cell.name not in failed}
+def _played_row(cells: list[Cell], find: Find, failed: Mapping[str, str]) -> Row:
+    runs = {cell.seed: find(cell) for cell in cells if cell.name not in failed}
     scores = {m: {seed: float(getattr(run.summary, m)) for seed, run in runs.items()} for m in PLAYED}
     return _row(cells, scores, runs, failed, ())
 
 
-def _selected_row(cells: list[Cell], out: Path, failed: Mapping[str, str]) -> Row:
+def _selected_row(cells: list[Cell], find: Find, failed: Mapping[str, str]) -> Row:
     """The candidate that validation chose, at the rounds that validation chose."""
     by_candidate: dict[str, list[Cell]] = {}
     for cell in cells:
         by_candidate.setdefault(cell.candidate, []).append(cell)
     runs = {
-        name: {cell.seed: load(folder_of(out, cell)) for cell in of if cell.name not in failed}
-        for name, of in by_candidate.items()
+        name: {cell.seed: find(cell) for cell in of if cell.name not in failed} for name, of in by_candidate.items()
     }
     found = {name: {seed: choose_round(run.metrics) for seed, run in of.items()} for name, of in runs.items()}
     chosen = choose_candidate(found)

@@ -37,6 +37,6 @@ class Recorded:
         except torch.OutOfMemoryError:  # whoever called knows what to do: train fewer clients at once
             raise
         except RuntimeError as error:
-            warnings.warn(f"a training step could not be recorded and will be slower: {error}", stacklevel=2)
+            warnings.warn(f"a step could not be recorded and will be slower: {error}", stacklevel=2)
         else:
             self._graph = graph

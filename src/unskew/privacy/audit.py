@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import nn
 
 from unskew.data import Dataset
 from unskew.engine.base import one_thread
 from unskew.errors import UserError
 from unskew.privacy.attacks import find
-from unskew.privacy.attacks.labels import infer_all
 from unskew.privacy.budget import Budget
-from unskew.privacy.cases import ATTACKABLE, Case, case, problem
+from unskew.privacy.cases import ATTACKABLE, Case, case
+from unskew.privacy.checked import check, check_updates
 from unskew.privacy.leak import Leak, Pictures, Verdict
-from unskew.privacy.metrics.labels import label_accuracy
+from unskew.privacy.membership.attack import Membership
+from unskew.privacy.membership.audited import as_leaks, on_final_model, on_updates
+from unskew.privacy.metrics.measured import Skipped
 from unskew.privacy.on_shared import attempt as on_shared
 from unskew.privacy.on_shared import is_shared
-from unskew.privacy.problem import Recovery
-from unskew.privacy.score import measure, paired
+from unskew.privacy.opened import opened
+from unskew.privacy.rows import exposed, labels, pictures, rows
 from unskew.privacy.search import Told, search
 from unskew.privacy.threat import Seen
 from unskew.privacy.verdict import Attempt, verdicts
 from unskew.privacy.world import NoAttackError, World, set_up
+from unskew.process import precision
 from unskew.results import messages
 from unskew.results.load import Loaded, load
+
+SHADOWS = 8
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,8 @@ class Audit:
     pictures: list[Pictures] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    membership: list[Membership] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -65,12 +73,17 @@ def audit(
             f"{loaded.folder}: expected recorded messages, found none; play the run with record={{rounds: [1]}}"
         )
     world = set_up(loaded, device, data, model, data_dir)
-    with one_thread():  # the same numbers under any load; small steps gain nothing by more
+    with one_thread(), precision("float32"):  # the same numbers under any load; small steps gain nothing by more
         return _audit(world, recorded, budget, tell)
 
 
 def _audit(world: World, recorded: list[messages.Recorded], budget: Budget, tell: Told) -> Audit:
     loaded = world.run
+    for one in recorded:
+        check(one, world)
+    recorded = [opened(one, world.setting) for one in recorded]
+    for one in recorded:
+        check_updates(one, world)
     seen = [s for r in recorded for s in budget.threat.sees(r, tuple(world.trained.get(r.round, ())), world.by_rows)]
     attempts, found = [], Audit(loaded.folder, budget)
     for kind, part, artefact in _left(loaded):
@@ -87,7 +100,37 @@ def _audit(world: World, recorded: list[messages.Recorded], budget: Budget, tell
             attempts.append(Attempt(kind, name, (), str(reason)))
     found.verdicts.extend(verdicts(attempts, budget, loaded.config.label))
     found.notes.extend(sorted({note for attempt in attempts for note in attempt.notes}))
+    found.leaks.extend(exposed(world, budget))
+    _members(world, budget, seen, found, tell)
     return found
+
+
+def _members(world: World, budget: Budget, seen: list[Seen], found: Audit, tell: Told) -> None:
+    """Whose rows they were: from the model that the run left, and from the updates that this attacker sees."""
+    if budget.membership == "none":
+        return
+    shadows = SHADOWS if budget.membership == "shadow" else 0
+    asked: list[tuple[str, Callable[[], list[Membership]]]] = [
+        ("membership of the model", lambda: on_final_model(world, shadows, budget.seed)),
+        ("membership of updates", lambda: on_updates(world, _updates(world, budget, seen), budget.seed)),
+    ]
+    for number, (what, ask) in enumerate(asked):
+        tell("members", number, len(asked))
+        try:
+            found.membership.extend(ask())
+        except (UserError, NoAttackError) as error:  # a model that diverged, too few fresh rows
+            found.skipped.append(Skipped(what, str(error)))
+    tell("members", len(asked), len(asked))
+    config = world.run.config
+    found.leaks.extend(as_leaks(found.membership, config.label, config.data.name, budget.seed))
+
+
+def _updates(world: World, budget: Budget, seen: list[Seen]) -> list[Case]:
+    part, artefact, _ = world.setting.planned(1)[0].update
+    theirs = [s for s in seen if artefact in s.up.get(part, {})]
+    if not theirs:
+        raise NoAttackError("no update in what this attacker sees")
+    return [case(world, budget.threat, s, part, artefact, world.setting.dtype, budget.longest) for s in theirs]
 
 
 def _left(run: Loaded) -> list[tuple[str, str, str]]:
@@ -117,11 +160,13 @@ def _attempt(
         notes = tuple(sorted({c.note for c in cases}))
         shown = name if kind == "weights" else f"{name}/{kind}"
         if name == budget.attacks[0]:
-            leaks += _labels(cases, world, budget, "labels" if kind == "weights" else f"labels/{kind}")
+            leaks += labels(cases, world, budget, "labels" if kind == "weights" else f"labels/{kind}")
         keep = world.run.folder / "audit" / "kept"
         done = list(search(name, cases, world, budget, keep, tell))
-        leaks += _rows(done, world, budget, shown)
-        found.pictures.extend(_pictures(done, world, shown))
+        measured, skipped = rows(done, world, budget, shown)
+        leaks += measured
+        found.skipped.extend(one for one in skipped if one not in found.skipped)
+        found.pictures.extend(pictures(done, world, shown))
     found.leaks.extend(leaks)
     return Attempt(kind, f"{part}/{artefact}", notes, "", tuple(leaks))
 
@@ -134,62 +179,3 @@ def _some(cases: list[Case], images: int) -> list[Case]:
             break
         taken.append(one)
     return taken
-
-
-def _leak(
-    world: World, attack: str, image: int, restart: int, metric: str, space: str, value: float, seed: int
-) -> Leak:
-    config = world.run.config
-    return Leak(config.label, "none", attack, config.data.name, image, restart, metric, space, value, seed)
-
-
-def _labels(cases: list[Case], world: World, budget: Budget, attack: str) -> list[Leak]:
-    """Label inference: percent right of every message."""
-    leaks = []
-    for one in cases:
-        posed = problem([one], world, budget.threat)
-        inferred = infer_all(posed.model, posed.target, posed.classes, posed.n)
-        if inferred is not None:
-            right = label_accuracy(one.y, inferred[0])
-            leaks.append(_leak(world, attack, -1, -1, "label accuracy", "percent", right, budget.seed))
-    return leaks
-
-
-def _rows(done: list[tuple[Case, Recovery]], world: World, budget: Budget, attack: str) -> list[Leak]:
-    """Every metric of every image and try; a further message with the same image is a further try."""
-    leaks, tries = [], dict.fromkeys((image for case, _ in done for image in case.images), 0)
-    for one, made in done:
-        for r, x in enumerate(made.x):
-            order = paired(one.x, x)
-            for metric in measure(one.x, x[order], world.unit):
-                for image, value in zip(one.images, metric.values.tolist()):
-                    number = tries[image] + r
-                    leaks.append(_leak(world, attack, image, number, metric.metric, metric.space, value, budget.seed))
-            loss = float(made.loss[r])
-            leaks.append(_leak(world, attack, -1, r, "matching loss", one.name, loss, budget.seed))
-        for image in one.images:
-            tries[image] += len(made.x)
-    return leaks
-
-
-def _pictures(done: list[tuple[Case, Recovery]], world: World, attack: str) -> list[Pictures]:
-    """Of every message the try that came nearest."""
-    images: list[int] = []
-    true: list[Tensor] = []
-    recovered: list[Tensor] = []
-    for one, made in done:
-        tries = [x[paired(one.x, x)] for x in made.x]
-        pixels = world.unit(one.x)
-        if pixels is None or pixels.ndim != 4:
-            return []
-        shown = [world.unit(x.nan_to_num(0.0)) for x in tries]
-        best = min(shown, key=lambda x: float((x - pixels).square().mean()))  # type: ignore[operator]
-        images += one.images
-        true.append(pixels.float().cpu())
-        recovered.append(best.float().cpu())  # type: ignore[union-attr]
-    import torch
-
-    config = world.run.config
-    return [
-        Pictures(attack, tuple(images), torch.cat(true), torch.cat(recovered), config.label, "none", config.data.name)
-    ]

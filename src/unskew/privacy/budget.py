@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Literal
 
 from unskew.privacy.attacks import ON_SHARED, find
 from unskew.privacy.threat import SERVER, Threat
@@ -21,6 +22,7 @@ class Budget:
     longest: int = 32  # local steps that are unrolled; beyond, the update is taken for one gradient
     at_once: int = 16  # tries that are searched side by side
     seed: int = 0
+    membership: Literal["none", "loss", "shadow"] = "loss"
     on_shared: tuple[str, ...] = tuple(ON_SHARED)  # attacks on rows that clients share outside training
 
     def iterations_of(self, attack: str) -> int:
@@ -33,4 +35,5 @@ class Budget:
 
     def words(self, attack: str) -> str:
         """As it stands beside a figure."""
-        return f"{attack}: {self.restarts} tries of {self.iterations_of(attack)} iterations"
+        tries = "1 try" if self.restarts == 1 else f"{self.restarts} tries"
+        return f"{attack}: {tries} of {self.iterations_of(attack)} iterations"

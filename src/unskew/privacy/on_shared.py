@@ -11,7 +11,8 @@ from unskew.privacy.attacks.context import context
 from unskew.privacy.attacks.decoder import decoder
 from unskew.privacy.budget import Budget
 from unskew.privacy.leak import Leak, Pictures
-from unskew.privacy.score import measure
+from unskew.privacy.metrics.measured import Measured
+from unskew.privacy.score import likeness
 from unskew.privacy.search import Told
 from unskew.privacy.shared import Shared, shared
 from unskew.privacy.verdict import Attempt
@@ -102,7 +103,8 @@ def _rows(
     true = source.prepare(source.x[one.rows.flatten().to(source.x.device)]).to(recovered)
     leaks = [
         _leak(world, budget.seed, attack, image, 0, metric.metric, metric.space, value)
-        for metric in measure(true, recovered, world.unit)
+        for metric in likeness(true, recovered, world)
+        if isinstance(metric, Measured)
         for image, value in zip(images, metric.values.tolist())
     ]
     pixels, shown = world.unit(true), world.unit(recovered)

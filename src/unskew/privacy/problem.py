@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unskew.core.state import State, tree_map
+from unskew.engine.graph import Recorded
 from unskew.models.model import Model
 from unskew.privacy.unroll import Hidden
 
@@ -89,6 +90,27 @@ class Problem:
         tries = torch.func.vmap(found, in_dims=(None, None, *(0 for _ in given)))
         grads, losses = torch.func.vmap(tries)(self.hidden, self.target, *given)
         return losses.detach(), tuple(g.detach() for g in grads)
+
+    def again(
+        self, loss: Callable[..., Tensor], like: tuple[Tensor, ...], fixed: tuple[Tensor, ...] = ()
+    ) -> Callable[..., tuple[Tensor, tuple[Tensor, ...]]]:
+        """`each` for variables shaped as `like`, many times: on a GPU it is recorded once and then played."""
+        places = tuple(t.detach().clone() for t in like)
+        found: list[tuple[Tensor, tuple[Tensor, ...]]] = []
+
+        def once() -> None:
+            found[:] = [self.each(loss, places, fixed)]
+
+        step = Recorded(once, self.like.device)
+
+        def run(*variables: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+            for place, value in zip(places, variables):
+                place.copy_(value)
+            step()
+            losses, grads = found[0]
+            return losses.clone(), tuple(g.clone() for g in grads)  # the next play writes over them
+
+        return run
 
     def noise(self, tries: int, seed: int, *shape: int) -> Tensor:
         """N(0, 1) [M, tries, *shape]; the same numbers for an observation wherever it stands."""

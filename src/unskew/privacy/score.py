@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from unskew.privacy.metrics.measured import Measured
+from unskew.privacy.cases import Case
+from unskew.privacy.metrics.measured import Measured, Skipped
+from unskew.privacy.metrics.perceptual import lpips
 from unskew.privacy.metrics.pixels import mse, psnr
+from unskew.privacy.metrics.representation import representation_mse
 from unskew.privacy.metrics.structure import ssim
+from unskew.privacy.world import World
 
 FAR = 1e30  # what is not finite is farther than anything
 
@@ -25,12 +27,18 @@ def paired(true: Tensor, recovered: Tensor) -> Tensor:
     return torch.as_tensor(columns, device=true.device)
 
 
-def measure(true: Tensor, recovered: Tensor, unit: Callable[[Tensor], Tensor | None]) -> list[Measured]:
+def measure(case: Case, true: Tensor, recovered: Tensor, world: World) -> list[Measured | Skipped]:
+    """As `likeness`, and by the last representation of the model that was attacked."""
+    first, *rest = likeness(true, recovered, world)
+    return [first, representation_mse(case.replay.model, case.replay.received.model, true, recovered), *rest]
+
+
+def likeness(true: Tensor, recovered: Tensor, world: World) -> list[Measured | Skipped]:
     """Of rows [n, ...] as the model sees them, and of their pixels, cut off at 0 and 1, where they are pixels."""
-    found = [mse(true, recovered, "normalised")]
-    pixels, made = unit(true), unit(recovered)
+    found: list[Measured | Skipped] = [mse(true, recovered, "normalised")]
+    pixels, made = world.unit(true), world.unit(recovered)
     if pixels is not None and made is not None:
         found += [mse(pixels, made, "unit"), psnr(pixels, made, "unit", 1.0)]
-        similar = ssim(pixels, made) if pixels.ndim == 4 else None
-        found += [similar] if isinstance(similar, Measured) else []
+        if pixels.ndim == 4:
+            found += [ssim(pixels, made), lpips(pixels, made, world.data_dir)]
     return found

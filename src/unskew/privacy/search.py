@@ -52,6 +52,8 @@ def _read(path: Path, like: Tensor) -> Recovery | None:
     """A finished case; one that cannot be read is searched again."""
     try:
         found = safetensors.torch.load_file(path, str(like.device))
-        return Recovery(found["x"], found["y"], found["loss"])
+        made = Recovery(found["x"], found["y"], found["loss"])
     except (OSError, KeyError, safetensors.SafetensorError):
         return None
+    fits = made.x.shape[1:] == like.shape and made.y.shape == made.x.shape[:2] and made.loss.shape == made.x.shape[:1]
+    return made if fits else None

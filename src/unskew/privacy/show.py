@@ -42,6 +42,8 @@ def in_words(audit: Audit) -> str:
     right = [leak.value for leak in audit.leaks if leak.attack == "labels"]
     if right:
         lines.append(f"labels: {sum(right) / len(right):.0f} % inferred from the last layer")
+    lines += [f"membership by {one.words}" for one in audit.membership]
+    lines += [f"{skipped.metric}: skipped, {skipped.reason}" for skipped in audit.skipped]
     if audit.notes:
         lines.append(f"the client's round: {'; '.join(audit.notes)}")
     return "\n".join(lines)

@@ -67,7 +67,7 @@ class Replay:
         for moment in hidden.moments:  # (1)
             rows = moment.batch["row"]
             more = {name: column for name, column in moment.batch.items() if name != "row"}
-            now = moment._replace(batch=more | {"x": x[rows], "y": y[rows]})
+            now = moment._replace(batch=more | {"x": _taken(x, rows), "y": _taken(y, rows)})
             # Running statistics are written in place, which needs as many axes as what is written.
             buffers = {name: _as_wide(b, x) for name, b in buffers.items()}
             grads, (buffers, _) = torch.func.grad(loss, has_aux=True)(leaves, buffers, now)
@@ -87,8 +87,9 @@ class Replay:
     def _up(self, final: State, hidden: Hidden, facts: Facts) -> State:
         steps = len(hidden.moments)
         like = hidden.rows
-        ending = Ending(like.new_tensor(float(steps)), like.new_tensor(self.work.effective_steps(steps)))
-        lr = like.new_tensor(self.work.lr)
+        # Filled on the device: a number that is copied there could not be recorded as part of a CUDA graph.
+        ending = Ending(like.new_full((), steps), like.new_full((), self.work.effective_steps(steps)))
+        lr = like.new_full((), self.work.lr)
         message, _ = finish(self.method, self.model, self.received, final, hidden.mine, facts, ending, lr)
         return message[self.part][self.artefact]  # type: ignore[return-value]
 
@@ -96,6 +97,12 @@ class Replay:
         """The attacker who divides the update by -lr, whatever the client did."""
         plain = Work(batch=self.work.batch, lr=self.work.lr, steps=1)
         return replace(self, work=plain)
+
+
+def _taken(x: Tensor, rows: Tensor) -> Tensor:
+    """x[rows], by a gather: the way back through indexing would sort on a GPU."""
+    flat = x.reshape(len(x), -1)
+    return flat.gather(0, rows[:, None].expand(-1, flat.shape[1])).reshape(len(rows), *x.shape[1:])
 
 
 def _as_wide(buffer: Tensor, x: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ class World:
 
     run: Loaded
     prepared: Prepared
+    data_dir: Path | None = None
 
     @property
     def setting(self) -> Setting:
@@ -100,4 +101,4 @@ def set_up(
             f"{run.folder}: expected the {' and '.join(other)} this run was played with, found other contents; "
             "point --data-dir to the rows it had"
         )
-    return World(run, prepared)
+    return World(run, prepared, data_dir)

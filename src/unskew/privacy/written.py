@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
@@ -19,6 +20,9 @@ from unskew.errors import UserError
 from unskew.privacy.audit import Audit
 from unskew.privacy.budget import Budget
 from unskew.privacy.leak import Leak, Pictures, Verdict
+from unskew.privacy.membership.attack import Membership
+from unskew.privacy.membership.roc import Interval, Rate, Roc
+from unskew.privacy.metrics.measured import Skipped
 from unskew.privacy.threat import THREATS, Knows
 from unskew.results.whole import write_whole
 
@@ -47,6 +51,7 @@ def write(audit: Audit, device: str = "auto") -> Path:
         "pictures": listed,
     }
     about |= {"verdicts": [asdict(verdict) for verdict in audit.verdicts]} | where
+    about |= {"membership": [_told(one) for one in audit.membership], "skipped": [asdict(one) for one in audit.skipped]}
     write_whole(folder / "leak.csv", text.getvalue().encode())
     write_whole(folder / "audit.json", json.dumps(about, indent=1).encode())
     return folder
@@ -67,9 +72,25 @@ def read(run: Path) -> Audit:
         threat = replace(THREATS[budget["threat"]], knows=Knows(**budget.pop("knows")))
         listed = {name: tuple(budget[name]) for name in ("attacks", "on_shared")}
         settings = Budget(**budget | {"threat": threat} | listed)
-        return Audit(run, settings, leaks, pictures, [Verdict(**v) for v in about["verdicts"]], about["notes"])
+        verdicts, members = [Verdict(**v) for v in about["verdicts"]], [_member(m) for m in about["membership"]]
+        skipped = [Skipped(**one) for one in about["skipped"]]
+        return Audit(run, settings, leaks, pictures, verdicts, about["notes"], members, skipped)
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise UserError(f"{folder}: expected the files of an audit, found: {error}; type unskew audit {run}") from error
+
+
+def _told(one: Membership) -> dict[str, Any]:
+    roc = one.roc
+    rates = [asdict(rate) for rate in roc.rates]
+    curve = {"false": roc.false.tolist(), "true": roc.true.tolist(), "auc": asdict(roc.auc), "rates": rates}
+    return {"attack": one.attack, "members": roc.members, "non_members": roc.non_members} | curve
+
+
+def _member(one: dict) -> Membership:
+    false, true = (np.array(one[name], float) for name in ("false", "true"))
+    rates = tuple(Rate(**rate | {"found": Interval(**rate["found"])}) for rate in one["rates"])
+    roc = Roc(false, true, one["members"], one["non_members"], Interval(**one["auc"]), rates)
+    return Membership(one["attack"], roc)
 
 
 def _leak(row: dict[str, str]) -> Leak:
@@ -78,6 +99,6 @@ def _leak(row: dict[str, str]) -> Leak:
 
 
 def _pictures(folder: Path, one: dict) -> Pictures:
-    tensors: dict[str, torch.Tensor] = safetensors.torch.load_file(folder / one["file"])
+    tensors: dict[str, torch.Tensor] = safetensors.torch.load_file(folder / Path(one["file"]).name)
     told = {name: one[name] for name in _TOLD} | {"images": tuple(one["images"])}
     return Pictures(true=tensors["true"], recovered=tensors["recovered"], **told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import jinja2
 from markupsafe import Markup
@@ -22,6 +23,15 @@ from unskew.results.whole import write_whole
 HERE = Path(__file__).parent
 
 
+class Extra(NamedTuple):
+    """A section that somebody else wrote, as markup."""
+
+    anchor: str
+    title: str
+    body: Markup
+    style: Markup
+
+
 def write(runs: list[Loaded], path: Path, title: str, metric: str = "mean_last10") -> Path:
     """Write the report on finished runs. metric: the accuracy that decides, one of ACCURACIES."""
     if metric not in ACCURACIES:
@@ -33,7 +43,12 @@ def write(runs: list[Loaded], path: Path, title: str, metric: str = "mean_last10
 
 
 def write_settings(
-    settings: list[Setting], findings: list[tuple[str, Finding]], path: Path, title: str, metric: str
+    settings: list[Setting],
+    findings: list[tuple[str, Finding]],
+    path: Path,
+    title: str,
+    metric: str,
+    extra: Extra | None = None,
 ) -> Path:
     """Write the report on settings, with what is to be said of them by name; one without runs has a finding alone."""
     studio, cost = Studio(metric), {setting.name: costs(setting) for setting in settings}
@@ -44,6 +59,7 @@ def write_settings(
         settings=[(setting.name, facts.facts(setting), facts.departures(setting)) for setting in settings],
         sections=[(section, [section.panel(setting, studio) for setting in settings]) for section in SECTIONS],
         shown=[(setting.name, facts.shown(setting)) for setting in settings],
+        extra=extra,
         runs=sum(len(entry.runs) for setting in settings for entry in setting.entries),
         version=__version__,
         day=datetime.now(UTC).date().isoformat(),

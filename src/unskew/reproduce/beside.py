@@ -102,7 +102,8 @@ def beside(plan: Plan, table: Table) -> Beside:
         settings = [setting for setting, column in plan.columns.items() if column.label == label]
         for method in plan.grid.compare.methods:
             rows = [row for row in table.rows if row.label == method and row.setting in settings]
-            found[label, method] = _cell(label, method, rows, table, known.get((method, label)), len(settings))
+            if rows:  # there may be none among recorded runs
+                found[label, method] = _cell(label, method, rows, table, known.get((method, label)), len(settings))
     gone = _not_played(printed, {column for column, _ in found}, plan.absent, set(plan.grid.compare.methods))
     changed = tuple(f"{key}={value}" for key, value in plan.typed if key != "device")
     preset = plan.grid.cells[0].experiment.preset

@@ -33,6 +33,7 @@ class Asked:
     rounds: int | None = None
     device: str | None = None
     preset: str = "paper"
+    recorded: bool = False  # to be shown from what was recorded, for which no data are needed
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,17 @@ def choose(target: Target, asked: Asked, data_dir: Path | None = None) -> Choice
     name, raw, compare = _read(target)
     typed, preset, columns = _typed(asked), _preset(name, asked.preset), compare.settings or {"": {}}
     changes = {label: _changes(columns[label], preset, typed) for label in _chosen(asked.only, columns)}
-    absent = {label: why for label, each in changes.items() if (why := how_to_get(_dataset(raw, each), data_dir))}
+    needed = {} if asked.recorded else changes
+    absent = {label: why for label, each in needed.items() if (why := how_to_get(_dataset(raw, each), data_dir))}
     methods, missing = _methods(asked.methods, compare)
-    missing += [f"column {label}: {why}" for label, why in absent.items()]
+    missing += [f"{_columns(why, absent)}: {why}" for why in dict.fromkeys(absent.values())]
     here = {label: each for label, each in changes.items() if label not in absent}
     return Choice(methods, here, missing, tuple(absent))
+
+
+def methods_of(target: Target) -> list[str]:
+    """Labels of the methods in a target's recipe."""
+    return list(_read(target)[2].methods)
 
 
 def _read(target: Target) -> tuple[str, dict[str, Any], Compare]:
@@ -134,6 +141,12 @@ def _changes(column: dict[str, Any], preset: dict[str, Any], typed: Sequence[tup
     return below | dict(typed)
 
 
+def _columns(why: str, absent: dict[str, str]) -> str:
+    """The columns that are absent for one reason."""
+    labels = [label for label, each in absent.items() if each == why]
+    return f"column {labels[0]}" if len(labels) == 1 else f"columns {', '.join(labels)}"
+
+
 def _chosen(only: tuple[str, ...] | None, columns: dict[str, Any]) -> list[str]:
     """In the recipe's order."""
     for label in only or ():
@@ -154,7 +167,7 @@ def _methods(names: tuple[str, ...] | None, compare: Compare) -> tuple[list[dict
             )
     wanted = {name: compare.methods.get(name, name) for name in names or compare.methods}
     absent = [label for label, spec in wanted.items() if unknown_in(spec)]
-    said = [f"method {label}: not implemented yet" for label in absent]
+    said = [f"method {', '.join(absent)}: not implemented yet"] if absent else []
     return [{label: spec} for label, spec in wanted.items() if label not in absent], said
 
 

@@ -16,8 +16,10 @@ from unskew.results.load import Loaded, load
 from unskew.results.whole import write_whole
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure as Picture
 
+    from unskew.compare.table import Table
     from unskew.reproduce.beside import Beside
 
 PAGE = "report.html"
@@ -55,31 +57,45 @@ def answers(plan: Plan) -> list[str]:
     return [f"{plan.target.key}.{kind}" for kind in KINDS] if plan.target.is_figure else [*TABLES, PAGE]
 
 
-def table(plan: Plan, done: Done, runs: Path, out: Path) -> Beside:
-    """table.csv, table.md and the report, all with the paper's numbers."""
-    from unskew.compare import page
-    from unskew.compare import table as tables
+def table(plan: Plan, done: Done, out: Path) -> tuple[Table, Beside]:
+    """table.csv and table.md: our numbers, and beside the paper's."""
+    from unskew.compare.table import lay_out
     from unskew.reproduce import write
     from unskew.reproduce.beside import beside
 
-    read = tables.read(plan.grid, runs, done.failed)
-    found = beside(plan, read)
+    runs = {cell.name: run for cell, run in done.played}
+    ours = lay_out(plan.grid, lambda cell: runs[cell.name], done.failed)
+    found = beside(plan, ours)
     write.write(found, out)
+    return ours, found
+
+
+def report(plan: Plan, ours: Table, found: Beside, out: Path) -> Path:
+    """One page over the runs, with the paper's numbers."""
+    from unskew.compare import page
+
     numbers = {(c.column, c.method): f"{c.printed.mean:g}" for c in found.cells if c.printed}
     printed = {
-        (row.setting, row.label): numbers.get((plan.columns[row.setting].label, row.label), "") for row in read.rows
+        (row.setting, row.label): numbers.get((plan.columns[row.setting].label, row.label), "") for row in ours.rows
     }
-    page.write(read, out / PAGE, printed)
-    return found
+    return page.write(ours, out / PAGE, printed)
 
 
-def figure(plan: Plan, done: Done, out: Path) -> list[Path]:
-    """The figure's table and picture."""
+def data(plan: Plan, done: Done) -> pd.DataFrame:
+    """A figure's table from its runs."""
     from unskew.reproduce.figures import FIGURES
+    from unskew.reproduce.kept import keyed
     from unskew.reproduce.played import Played
 
     runs = [Played(cell.method, plan.column_of(cell), cell.seed, run) for cell, run in done.played]
-    data = FIGURES[plan.target.name].data(runs)
+    figure = FIGURES[plan.target.name]
+    return keyed(plan, figure.data(runs)) if figure.more_than_curves else figure.data(runs)
+
+
+def figure(plan: Plan, data: pd.DataFrame, out: Path) -> list[Path]:
+    """The figure's table and picture."""
+    from unskew.reproduce.figures import FIGURES
+
     picture = FIGURES[plan.target.name].draw(data)
     text = data.to_csv(index=False, lineterminator="\n").encode()
     for name, contents in zip(answers(plan), (text, _drawn(picture, "svg"), _drawn(picture, "png"))):

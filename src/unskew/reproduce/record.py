@@ -6,7 +6,7 @@ Rows of other runs stay, rows of the same run are replaced, and the order of the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ def record(plan: Plan, played: Sequence[tuple[Cell, Loaded]], folder: Path) -> l
     import pandas as pd
 
     # Two places of a figure may show one run, which is one line.
-    lines = {tuple(line[name] for name in KEY): (line, run) for line, run in _lines(plan, played)}
+    lines = {key_of(plan, cell): (_line(plan, cell, run), run) for cell, run in played}
     curves = pd.concat([_curve(line, run) for line, run in lines.values()])
     files = {"accuracy.csv": pd.DataFrame([line for line, _ in lines.values()])[ACCURACY], "curves.csv": curves[CURVES]}
     for name, fresh in files.items():
@@ -58,6 +58,14 @@ def keep(path: Path, fresh: pd.DataFrame) -> None:
     write_whole(path, rows.iloc[places].to_csv(index=False, lineterminator="\n").encode())
 
 
+def key_of(plan: Plan, cell: Cell) -> tuple[str, ...]:
+    """What tells a cell's rows from others, as the files spell it; in the order of KEY."""
+    config, draw = cell.experiment, cell.experiment.partition.seed
+    run = (config.preset, "" if draw is None else draw, config.seed, config.rounds)
+    what = (plan.target.key, config.label, config.data.name, setting_of(plan, cell), config.model.name)
+    return tuple(map(str, (*what, *run)))
+
+
 def setting_of(plan: Plan, cell: Cell) -> str:
     """The skew, the clients where columns differ by them, then what a person changed; of a figure also what its recipe
     varies, since rows must differ by it."""
@@ -75,28 +83,15 @@ def setting_of(plan: Plan, cell: Cell) -> str:
     return ";".join(dict.fromkeys(words))
 
 
-def _lines(plan: Plan, played: Sequence[tuple[Cell, Loaded]]) -> Iterator[tuple[dict[str, Any], Loaded]]:
-    for cell, run in played:
-        yield _line(plan, cell, run), run
-
-
 def _line(plan: Plan, cell: Cell, run: Loaded) -> dict[str, Any]:
-    config, about = run.config, run.environment
+    about = run.environment
     measured = {name: getattr(run.summary, name) for name in MEASURED}
     return {
-        "table": plan.target.key,
-        "method": run.summary.method,
-        "dataset": config.data.name,
-        "setting": setting_of(plan, cell),
+        **dict(zip(KEY, key_of(plan, cell))),
         "local_size": "",
-        "model": config.model.name,
-        "preset": config.preset,
-        "partition_seed": "" if config.partition.seed is None else config.partition.seed,
-        "seed": config.seed,
-        "rounds": config.rounds,
         **{name: round(v, DIGITS) if isinstance(v, float) else v for name, v in measured.items()},
         "engine": about["engine"],
-        "precision": config.precision,
+        "precision": run.config.precision,
         "device": about["device"],
         "versions": f"unskew {about['unskew']} torch {about['torch']}",
         "commit": about["commit"],

@@ -12,16 +12,20 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 import safetensors
 import safetensors.torch
+from pydantic import Field, TypeAdapter, ValidationError
 
 from unskew.core.ledger import Entry, Sent
 from unskew.core.messages import as_state
-from unskew.core.state import Message, Value
+from unskew.core.part import Kind
+from unskew.core.state import Message, Value, size_in_bytes
 from unskew.engine.workers import to_bytes
 from unskew.errors import UserError
 from unskew.results.folder import check_whole, manifest_of
+from unskew.strict import Strict
 
 
 @dataclass(frozen=True)
@@ -79,24 +83,60 @@ def _stem(sent: Sent, have: dict[str, dict[str, Value]]) -> str:
     return name
 
 
+class _Line(Strict):
+    """An entry as it is written: hashes say that a file is whole, not that whoever wrote it meant well."""
+
+    round: int = Field(ge=0)
+    phase: str
+    client: int = Field(ge=0)
+    direction: Literal["up", "down"]
+    part: str
+    artefact: str
+    kind: Kind
+    bytes: int = Field(ge=0)
+    reduce: Literal["mean", "sum", "rows", "each"]
+
+
+_LINES = TypeAdapter(list[_Line])
+_HASHES = TypeAdapter(dict[int, dict[Annotated[str, Field(pattern=r"^messages/[\w-]+\.(json|safetensors)$")], str]])
+
+
 def read(folder: Path) -> list[Recorded]:
     """Everything recorded in a finished run, every file checked against its hash."""
-    hashes: dict[str, dict[str, str]] = (manifest_of(folder) or {}).get("messages", {})
+    try:
+        hashes = _HASHES.validate_python((manifest_of(folder) or {}).get("messages", {}))
+    except ValidationError as error:
+        where, why = folder / "checkpoint" / "manifest.json", error.errors()[0]["msg"]
+        raise UserError(f"{where}: expected files of messages with their hashes, found: {why}") from error
     rounds = []
-    for round, files in sorted(hashes.items(), key=lambda item: int(item[0])):
+    for round, files in sorted(hashes.items()):
         check_whole(folder, files)
-        sent = [one for name in files if name.endswith(".json") for one in _read_one(folder / name)]
-        rounds.append(Recorded(int(round), tuple(sent)))
+        sent = [one for name in files if name.endswith(".json") for one in _read_one(folder / name, round)]
+        rounds.append(Recorded(round, tuple(sent)))
     return rounds
 
 
-def _read_one(path: Path) -> list[Sent]:
+def _read_one(path: Path, round: int) -> list[Sent]:
     try:
         tensors = safetensors.torch.load_file(path.with_suffix(".safetensors"))
-        entries = [(Entry(*(e[name] for name in Entry._fields)), e["reduce"]) for e in json.loads(path.read_text())]
-        return [Sent(entry, reduce, _value(tensors, _key(entry))) for entry, reduce in entries]
-    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-        raise UserError(f"{path}: expected a recorded message, found: {error}; play the run again") from error
+        lines = _LINES.validate_json(path.read_bytes())
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise _unlike(path, str(error)) from error
+    found = []
+    for line in lines:
+        entry = Entry(**line.model_dump(exclude={"reduce"}))
+        value = _value(tensors, _key(entry))
+        if size_in_bytes(value) != entry.bytes or entry.round != round:
+            raise _unlike(path, f"{size_in_bytes(value)} bytes of {_key(entry)} where {entry.bytes} were sent")
+        found.append(Sent(entry, line.reduce, value))
+    keys = {_key(sent.entry) for sent in found}
+    if more := [name for name in tensors if not any(name == key or name.startswith(f"{key}/") for key in keys)]:
+        raise _unlike(path, f"{more[0]!r}, which is in no entry")
+    return found
+
+
+def _unlike(path: Path, found: str) -> UserError:
+    return UserError(f"{path}: expected a recorded message, found: {found}; play the run again")
 
 
 def _value(tensors: dict, key: str) -> Value:

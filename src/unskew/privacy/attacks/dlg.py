@@ -37,10 +37,11 @@ def dlg(problem: Problem, tries: int, iterations: int, seed: int, progress: Prog
         return squares(problem.guess(hidden, x, logits.softmax(1)), target)  # (2)
 
     split = x0[0, 0].numel()
+    slope = problem.again(loss, (x0, l0))
 
     def both(flat: Tensor) -> tuple[Tensor, Tensor]:
         x, logits = flat[:, :split].reshape(x0.shape), flat[:, split:].reshape(l0.shape)
-        values, grads = problem.each(loss, (x, logits))
+        values, grads = slope(x, logits)
         return values.flatten(), torch.cat([g.reshape(len(flat), -1) for g in grads], 1)
 
     start = torch.cat([t.reshape(problem.count * tries, -1) for t in (x0, l0)], 1)

@@ -40,8 +40,10 @@ def idlg(problem: Problem, tries: int, iterations: int, seed: int, progress: Pro
     def loss(hidden: list[Hidden], target: State, x: Tensor, y: Tensor) -> Tensor:
         return squares(problem.guess(hidden, x, y), target)  # (2)
 
+    slope = problem.again(loss, (x0,), (y,))
+
     def both(flat: Tensor) -> tuple[Tensor, Tensor]:
-        values, (grads,) = problem.each(loss, (flat.reshape(x0.shape),), (y,))
+        values, (grads,) = slope(flat.reshape(x0.shape))
         return values.flatten(), grads.reshape(len(flat), -1)
 
     start = x0.reshape(problem.count * tries, -1)

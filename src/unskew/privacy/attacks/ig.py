@@ -56,8 +56,9 @@ def ig(
         return cosine_distance(problem.guess(hidden, x, y), target)
 
     first, second = torch.zeros_like(x), torch.zeros_like(x)
+    slope = problem.again(cost, (x,), (y,))
     for step in range(iterations):
-        _, (grad,) = problem.each(cost, (x,), (y,))
+        _, (grad,) = slope(x)
         x, first, second = _adam(x, grad.sign(), first, second, step, _rate(step, iterations))  # (3)
         if problem.box is not None:
             x = torch.minimum(torch.maximum(x, problem.box.low), problem.box.high)

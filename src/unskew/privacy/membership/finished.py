@@ -25,7 +25,7 @@ MOST = 2000  # rows of each side: enough for 0.1 % false positives
 def on_run(run: Loaded, members: Examples, fresh: Examples, count: int = 8, seed: int = 0) -> list[Membership]:
     """members: rows that were trained on; fresh: rows that were not; both as `run.prepare` gives them.
 
-    A network that was given from Python cannot be made anew, so that it is attacked by loss alone.
+    A network that was given from Python cannot be made anew, so that it is attacked by loss alone, as with count 0.
     """
     if len(fresh) < 4:
         raise UserError(f"membership: expected at least 4 rows that were not trained on, found {len(fresh)}")
@@ -40,7 +40,7 @@ def on_run(run: Loaded, members: Examples, fresh: Examples, count: int = 8, seed
     policy = "average" if config.model.batchnorm == "group" else config.model.batchnorm
     model = Model(run.model, config.model.name, dtype, policy)
     trained = []
-    if config.model.name != "custom":
+    if count and config.model.name != "custom":
         shape, classes = tuple(run.about["shape"]), len(run.about["classes"])
         start = models.build(config.model.name, shape, classes, seed + 1, dtype, config.model.batchnorm).initial
         work = config.local.work(1, config.rounds)

@@ -31,6 +31,8 @@ METRICS = {
     "exposure": Known("exposure", True, 1, "%"),
     "auc": Known("membership AUC", True, 3),
     "context accuracy": Known("context named", True, 0, "%"),
+    "tpr@0.1%": Known("members found at 0.1 % false positives", True, 1, "%"),
+    "tpr@1%": Known("members found at 1 % false positives", True, 1, "%"),
 }
 NO_LEAKS = ("matching loss",)  # what an attack minimises says nothing about what it found; it stays in the rows
 

@@ -35,32 +35,38 @@ AXES = (
     "exposure",
     "dcor",
 )  # the leak of the plot: the first that was measured
+MOST = 6  # curves that can be told apart
 
 
 def write(page: PageInput, path: Path) -> Path:
     """Write the page and return where."""
     best = best_tries(page.leaks)
     means, runs, studio = by_attack(best), utilities(page.runs), Studio("")
+    drawn = _drawn(page.curves)
     sheets = (Path(report.__file__).parent / "style.css", HERE / "audit.css")
-    text = _template().render(
-        title=page.title,
-        style=Markup("\n".join(sheet.read_text(encoding="utf-8") for sheet in sheets)),
-        finding=words.found(recognised(best), page.verdicts),
-        verdicts=sorted(page.verdicts, key=lambda verdict: list(words.STATES).index(verdict.state)),
-        states=words.STATES,
-        recognisable=f"{RECOGNISABLE:g}",
-        several=len({verdict.method for verdict in page.verdicts}) > 1,
-        grids=grids(page.pictures),
-        plots=_plots(pd.concat([means, by_attack(best_tries(_areas(page.curves)))]), runs, studio),
-        roc=_roc(page.curves, studio),
-        curves=[(name_of(curve), curve.dataset, curve.found.roc) for curve in page.curves],
-        legend=[(name_of(c), VARIABLES[mark[0]]) for c, mark in zip(page.curves, colours(page.curves).values())],
-        tables=tables(means, runs),
-        skipped=page.skipped,
-        facts=page.facts,
-        runs=len(page.runs),
-        version=__version__,
-        day=datetime.now(UTC).date().isoformat(),
+    text = (
+        environment()
+        .get_template("audit.html")
+        .render(
+            title=page.title,
+            style=Markup("\n".join(sheet.read_text(encoding="utf-8") for sheet in sheets)),
+            finding=words.found(recognised(best), page.verdicts),
+            verdicts=sorted(page.verdicts, key=lambda verdict: list(words.STATES).index(verdict.state)),
+            states=words.STATES,
+            recognisable=f"{RECOGNISABLE:g}",
+            several=len({verdict.method for verdict in page.verdicts}) > 1,
+            grids=grids(page.pictures),
+            plots=_plots(pd.concat([means, by_attack(best_tries(_areas(page.curves)))]), runs, studio),
+            roc=_roc(drawn, len(drawn) < len(page.curves), studio),
+            curves=[(name_of(curve), curve.dataset, curve.found.roc) for curve in page.curves],
+            legend=[(name_of(c), VARIABLES[mark[0]]) for c, mark in zip(drawn, colours(drawn).values())],
+            tables=tables(means, runs),
+            skipped=page.skipped,
+            facts=page.facts,
+            runs=len(page.runs),
+            version=__version__,
+            day=datetime.now(UTC).date().isoformat(),
+        )
     )
     write_whole(path, text.encode())
     return path
@@ -103,23 +109,35 @@ def _plot(rows: pd.DataFrame, metric: str, runs: pd.DataFrame, studio: Studio) -
     )
 
 
-def _roc(curves: tuple[Curve, ...], studio: Studio) -> Drawing | None:
+def _drawn(curves: tuple[Curve, ...]) -> tuple[Curve, ...]:
+    """All curves where a figure has room for them, else the strongest attack on each run."""
+    if len(curves) <= MOST:
+        return curves
+    best: dict[tuple[str, ...], Curve] = {}
+    for curve in curves:
+        key = curve.dataset, curve.method, curve.defence
+        if key not in best or curve.found.roc.auc.value > best[key].found.roc.auc.value:
+            best[key] = curve
+    return tuple(best.values())
+
+
+def _roc(curves: tuple[Curve, ...], chosen: bool, studio: Studio) -> Drawing | None:
     if not curves:
         return None
+    which = "Of each run the attack with the largest area; the table has all. " if chosen else ""
     few = min(curve.found.roc.non_members for curve in curves)
     return studio.draw(
         partial(roc_curves, curves),
         f"True against false positive rate of membership inference for {listed([name_of(c) for c in curves])}",
-        "Both axes are logarithmic: what counts is how far a line lies above the diagonal at the left, where the "
-        f"attacker is sure. With {few} non-members the smallest false positive rate is {100 / few:.2g} %.",
+        f"{which}Both axes are logarithmic: what counts is how far a line lies above the diagonal at the left, where "
+        f"the attacker is sure. With {few} non-members the smallest false positive rate is {100 / few:.2g} %.",
         wide=True,
     )
 
 
-def _template() -> jinja2.Template:
+def environment() -> jinja2.Environment:
     """Names come from users, so everything is escaped that is not the project's own markup."""
-    environment = jinja2.Environment(
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )  # fmt: skip
-    return environment.get_template("audit.html")

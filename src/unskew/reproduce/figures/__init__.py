@@ -19,7 +19,7 @@ def _against(name: str, title: str, options: dict[str, Option], place: against.R
 
 
 def _labels(name: str, title: str) -> Figure:
-    return Figure(name, title, labels.data, partial(labels.draw, name=name, title=title))
+    return Figure(name, title, labels.data, partial(labels.draw, name=name, title=title), more_than_curves=True)
 
 
 _ALL = (

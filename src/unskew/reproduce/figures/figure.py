@@ -22,6 +22,7 @@ class Figure:
     title: str
     data: Callable[[list[Played]], pd.DataFrame]
     draw: Callable[[pd.DataFrame], Drawing]
+    more_than_curves: bool = False  # accuracies by round do not give its table
 
 
 def recipe_of(name: str) -> str:

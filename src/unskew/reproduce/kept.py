@@ -1,0 +1,46 @@
+"""A figure's own table in `results/<paper>/`, for a figure that shows more than accuracy by round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unskew.errors import UserError
+from unskew.reproduce.figures.labels import TRAINED
+from unskew.reproduce.plan import Plan
+from unskew.reproduce.record import KEY, key_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ABOUT = [name for name in KEY if name not in ("table", "method")]  # all that a figure's runs have in common
+
+
+def keyed(plan: Plan, data: pd.DataFrame) -> pd.DataFrame:
+    """The table with what tells its runs from others, so that it is not drawn for them."""
+    about = {cell.seed: dict(zip(KEY, key_of(plan, cell))) for cell in plan.grid.cells}
+    more = {name: data["seed"].map({seed: key[name] for seed, key in about.items()}) for name in ABOUT}
+    return data.assign(**{name: column for name, column in more.items() if name not in data})
+
+
+def read(plan: Plan, folder: Path) -> tuple[Plan, pd.DataFrame]:
+    """The recorded table of the plan's runs; the plan's `missing` names methods that are not in it."""
+    import pandas as pd
+
+    path = folder / plan.target.paper / f"{plan.target.key}.csv"
+    how = f"play it: unskew reproduce {plan.target.name} --record {folder}"
+    if not path.is_file():
+        raise UserError(f"{path}: not there, and {plan.target.name} shows more than accuracies by round; {how}")
+    table = pd.read_csv(path, keep_default_na=False)
+    if lacks := [name for name in (*ABOUT, "series") if name not in table]:
+        raise UserError(
+            f"{path}: expected the columns {', '.join(ABOUT)} and series, found no {', '.join(lacks)}; {how}"
+        )
+    wanted = {tuple(dict(zip(KEY, key_of(plan, cell)))[name] for name in ABOUT) for cell in plan.grid.cells}
+    table = table[[tuple(map(str, row)) in wanted for row in table[ABOUT].to_numpy()]]
+    table = table[table["series"].isin([TRAINED, *plan.grid.compare.methods])]
+    if table.empty:
+        raise UserError(f"{path}: expected rows of {'; '.join(', '.join(key) for key in wanted)}, found none; {how}")
+    gone = [f"{name}: not recorded" for name in plan.grid.compare.methods if name not in set(table["series"])]
+    return replace(plan, missing=(*plan.missing, *gone)), table

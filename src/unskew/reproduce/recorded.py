@@ -1,0 +1,103 @@
+"""A table or figure from what is recorded of its paper, without playing.
+
+A cell is found under whatever table or figure it was recorded: every recipe of the paper says which experiments its
+rows are, and equal experiments are one run. What is not recorded is named, and nothing that
+matches in part is taken for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from unskew import recipe as recipes
+from unskew.compare.grid import Cell
+from unskew.errors import UserError
+from unskew.reproduce import plan as plans
+from unskew.reproduce.catalogue import Target, targets
+from unskew.reproduce.plan import Asked, Plan
+from unskew.reproduce.play import Done
+from unskew.reproduce.record import key_of
+from unskew.reproduce.shelf import Key, Shelf, shelf
+
+# Columns that are no part of a key but count if a person typed them: which of them, by the key of a run.
+TYPED = {"precision": "precision", "engine": "engine", "engine.name": "engine"}
+
+
+def read(target: Target, asked: Asked, folder: Path) -> tuple[Plan, Done]:
+    """The cells that are recorded under `folder` and their runs; the plan's `missing` names the others.
+
+    A table takes all seeds and draws of the split that there are, unless some were asked for.
+    """
+    if asked.device is not None:
+        raise UserError("--device: nothing is played with --recorded; leave one of them out")
+    rows, asked = shelf(folder, target.paper), replace(asked, recorded=True)
+    wide = asked if target.is_figure else _all_there_are(asked, rows)
+    plan = plans.make(target, wide)
+    keys = _keys(plan, wide, rows)
+    if not keys:
+        raise UserError(f"{target.name}: nothing of what was asked for is recorded in {rows.folder}; {_there(rows)}")
+    gone, absent = _missing(plan, keys, named=wide == asked)
+    there = tuple(cell for cell in plan.grid.cells if cell.name in keys)
+    runs = tuple((cell, rows.run(keys[cell.name], cell)) for cell in there)
+    grid = replace(plan.grid, cells=there)
+    return replace(plan, grid=grid, missing=(*plan.missing, *gone), absent=(*plan.absent, *absent)), Done(runs, {})
+
+
+def _all_there_are(asked: Asked, rows: Shelf) -> Asked:
+    draws = asked.draws
+    if draws is None and not {key for key, _ in _overrides(asked)} & {plans.DRAW, "partition"}:
+        draws = tuple(map(int, rows.all_of("partition_seed"))) or None
+    return replace(asked, draws=draws, seeds=asked.seeds or ",".join(rows.all_of("seed")))
+
+
+def _keys(plan: Plan, asked: Asked, rows: Shelf) -> dict[str, Key]:
+    """Name of a cell -> the key of its rows; those under the target's own name go first."""
+    as_typed = [(TYPED[key], str(value)) for key, value in _overrides(asked) if key in TYPED]
+    there = {key for key, line in rows.lines.items() if all(line[column] == value for column, value in as_typed)}
+    wanted = {cell.name for cell in plan.grid.cells}
+    found: dict[str, Key] = {}
+    for each in (plan, *_others(plan, asked, rows)):
+        for cell in each.grid.cells:
+            if cell.name in wanted and (key := key_of(each, cell)) in there:
+                found.setdefault(cell.name, key)
+    return found
+
+
+def _others(plan: Plan, asked: Asked, rows: Shelf) -> Iterator[Plan]:
+    """What the other tables and figures of the paper that have rows would play, were they asked for the same."""
+    names = dict.fromkeys(cell.experiment.label for cell in plan.grid.cells)
+    keys = set(rows.all_of("table")) - {plan.target.key}
+    for other in targets().values():
+        if other.paper == plan.target.paper and other.key in keys and other.recipe:
+            own = plans.methods_of(other)
+            same = replace(asked, only=None, methods=(*own, *(name for name in names if name not in own)))
+            yield plans.make(other, replace(same, draws=None) if other.is_figure else same)
+
+
+def _missing(plan: Plan, keys: dict[str, Key], named: bool) -> tuple[list[str], list[str]]:
+    """What is not recorded, and the columns of which nothing is. named: say so of every repetition."""
+
+    def place(cell: Cell) -> tuple[str, str]:
+        return plan.column_of(cell), cell.label
+
+    here = {place(cell) for cell in plan.grid.cells if cell.name in keys}
+    gone = dict.fromkeys(place(cell) for cell in plan.grid.cells if place(cell) not in here)
+    columns = {column for column, _ in here}
+    absent = list(dict.fromkeys(column for column, _ in gone if column not in columns))
+    said = [f"column {column}: not recorded" for column in absent]
+    for column in dict.fromkeys(column for column, _ in gone if column in columns):
+        said.append(f"column {column}, {', '.join(method for of, method in gone if of == column)}: not recorded")
+    some = [cell for cell in plan.grid.cells if named and place(cell) in here and cell.name not in keys]
+    return [*said, *(f"{cell.setting}, {cell.label}, seed {cell.seed}: not recorded" for cell in some)], absent
+
+
+def _there(rows: Shelf) -> str:
+    """What a person might have meant."""
+    words = [f"{column} {', '.join(rows.all_of(column))}" for column in ("preset", "rounds", "precision", "table")]
+    return f"rows there have {'; '.join(words)}"
+
+
+def _overrides(asked: Asked) -> list[tuple[str, object]]:
+    return [recipes.split_override(text) for text in asked.overrides]

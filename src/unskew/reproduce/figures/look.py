@@ -47,6 +47,10 @@ MARKS = {
     "fedprox": Mark("#5b52b5", DASHED, "h", 1.6),
     "scaffold": Mark("#a8487e", DOTTED, "p", 1.6),
     "moon": Mark("#8a6d00", MIXED, "8", 1.6),
+    "flea": Mark("#1f77b4", width=2.6),
+    "fedmix": Mark("#c2570c", DASHED, "D"),
+    "feddata": Mark("#00805f", MIXED, "^"),
+    "feddecorr": Mark("#8a6d00", DOTTED, "v", 1.6),
     "fedcurv": Mark(MUTED, DASHED, "d", 1.6),
 }
 

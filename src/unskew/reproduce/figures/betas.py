@@ -24,7 +24,7 @@ def data(cells: list[Planned]) -> pd.DataFrame:
         plan = Plan(experiment.seed, experiment.partition.clients or 1, experiment.participation)
         part = next(p for p in experiment.create_method().parts if p.name == "flea")
         drawn = plan.part_draws(part, "steps", ROUND, CLIENT, Sizes(batch, 1, batch, CLASSES, {}))["beta"][0]
-        rows += [("any", cell.method, cell.seed, i, round(float(b), 4)) for i, b in enumerate(drawn)]
+        rows += [("any data", cell.method, cell.seed, i, round(float(b), 4)) for i, b in enumerate(drawn)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

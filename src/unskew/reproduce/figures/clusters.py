@@ -25,7 +25,7 @@ from unskew.engine.loop import LoopEngine
 from unskew.engine.stacked import StackedEngine
 from unskew.privacy.world import World, set_up
 from unskew.reproduce.figures.figure import caption, check_some
-from unskew.reproduce.figures.look import INK, panels, styled
+from unskew.reproduce.figures.look import INK, legend_beside, panels, styled
 from unskew.reproduce.played import Played
 from unskew.results.model import server_model
 
@@ -68,7 +68,8 @@ def _case(world: World, start: State, case: str, say: Say) -> None:
     engine = StackedEngine(setting) if setting.device.type == "cuda" else LoopEngine(setting, 1)
     round = (world.run.summary.last_round or world.run.config.rounds) + 1
     outcomes = engine.train(round, Received(start, {}), list(index), setting.newcomer)
-    states: list[State] = [o.message["average"]["weights"] for o in outcomes]  # type: ignore[misc]
+    # Copies: an engine may use its memory again for the next client.
+    states = [{n: t.clone() for n, t in o.message["average"]["weights"].items()} for o in outcomes]  # type: ignore[union-attr]
     engine.close()
     say("db", case, "before", "test", _score(setting, start, *setting.splits["test"]))
     own = [(setting.source.x[i], setting.source.y[i]) for i in index.values()]
@@ -124,7 +125,7 @@ def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
     what = "Davies-Bouldin score: smaller is better separated; mean over the clients of a round from the run's model."
     cases = [case for case in CASES if case in set(frame["case"])]
     absent = ", ".join(case for case in CASES if case not in cases)
-    figure, places = panels(1, 3, (300.0, 280.0), title, caption(frame, what, absent), right=40)
+    figure, places = panels(1, 3, (300.0, 280.0), title, caption(frame, what, absent), right=140)
     maps = frame[frame["panel"] == "map"]
     titles = {"before": "test rows, the run's model", "after": "test rows, a client with 100 rows"}
     for axes, when in zip(places, titles):
@@ -146,4 +147,4 @@ def _bars(axes: Axes, rows: pd.DataFrame, cases: list[str]) -> None:
     axes.set_xticks(range(len(cases)), [case.replace(" + ", "\n+ ") for case in cases])
     axes.set_title("Davies-Bouldin score", loc="left", pad=8, color=INK)
     axes.grid(axis="y")
-    axes.legend(frameon=False, fontsize=9)
+    legend_beside(axes)

@@ -6,10 +6,12 @@ The attacks are those of `unskew audit`, on what a run recorded; its answer is k
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import cycle
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from unskew.errors import UserError
 from unskew.privacy import written
@@ -17,7 +19,7 @@ from unskew.privacy.audit import Audit, audit
 from unskew.privacy.budget import Budget
 from unskew.privacy.metrics.exposure import exposure
 from unskew.reproduce.figures.figure import all_of, caption, check_some, missing, wanted
-from unskew.reproduce.figures.look import INK, label_ends, marks, panels, styled
+from unskew.reproduce.figures.look import INK, legend_beside, marks, panels, styled
 from unskew.reproduce.played import Played
 from unskew.results import messages
 
@@ -33,12 +35,12 @@ KINDS = {"features": "latest", "statistics": "all", "raw": "all"}  # what is pas
 SIZE = (330.0, 250.0)
 
 
-def data(runs: list[Played], budget: Budget = BUDGET) -> pd.DataFrame:
+def data(runs: list[Played]) -> pd.DataFrame:
     """dataset, series, seed, panel, line, x, y; a run that recorded nothing has no attacks."""
     rows = [
         (p.run.config.data.name, p.method, p.seed, *point)
         for p in runs
-        for point in (*_exposure(p), *_correlation(p), *_attacks(p, budget))
+        for point in (*_exposure(p), *_correlation(p), *_attacks(p))
     ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -60,8 +62,8 @@ def _correlation(p: Played) -> Iterator[Point]:
         yield "c", p.method, int(t), round(float(c), 4)  # type: ignore[call-overload]
 
 
-def _attacks(p: Played, budget: Budget) -> Iterator[Point]:
-    found = _audited(p, budget)
+def _attacks(p: Played) -> Iterator[Point]:
+    found = _audited(p)
     for leak in found.leaks if found else ():
         attack, _, where = leak.attack.partition("/")
         line = f"{p.method}, {where.replace('-', ' ')}"
@@ -72,17 +74,17 @@ def _attacks(p: Played, budget: Budget) -> Iterator[Point]:
             yield "context", line, int(leak.space.split()[0]), round(leak.value, 2)
 
 
-def _audited(p: Played, budget: Budget) -> Audit | None:
-    """The run's audit with this budget, made if it is not there; None if the run recorded nothing."""
+def _audited(p: Played) -> Audit | None:
+    """The run's audit with the budget above, made if it is not there; None if the run recorded nothing."""
     try:
         kept = written.read(p.run.folder)
-        if kept.budget == budget:
+        if kept.budget == BUDGET:
             return kept
     except UserError:
         pass
     if not messages.read(p.run.folder):
         return None
-    found = audit(p.run.folder, budget, data_dir=p.data_dir)
+    found = audit(p.run.folder, BUDGET, data_dir=p.data_dir)
     written.write(found)
     return found
 
@@ -95,9 +97,11 @@ def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
     shown = [panel for panel in PANELS if panel in set(frame["panel"])]
     absent = missing(all_of(wanted(name)[0], frame["series"]), [""], [(s, "") for s in frame["series"].unique()])
     absent = "; ".join(filter(None, [absent, *(PANELS[p][0] for p in PANELS if p not in shown)]))
-    what = "Attacks on what was shared in the recorded rounds; pictures are on the page of unskew audit."
+    what = "Attacks on what was shared in the recorded rounds; pictures are on the page of unskew audit. Exposure is "
+    what += "that of the ledger: a mean reaches a client when it first takes part."
     rows = 2 if len(shown) > 2 else 1
-    figure, places = panels(rows, -(-len(shown) // rows), SIZE, title, caption(frame, what, absent), right=140)
+    text, columns = caption(frame, what, absent), -(-len(shown) // rows)
+    figure, places = panels(rows, columns, SIZE, title, text, left=64, right=180, between=84)
     for axes, panel in zip(places, shown):
         _panel(axes, frame[frame["panel"] == panel], panel)
     for axes in places[len(shown) :]:
@@ -106,29 +110,24 @@ def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, panel: str) -> None:
-    lines = list(rows["line"].unique())
-    drawn = marks(lines)
-    ends = {}
-    for line in lines:
-        one, mark = rows[rows["line"] == line].sort_values("x"), drawn[line]
-        axes.plot(one["x"], one["y"], color=mark.colour, linestyle=mark.dashes, gid=f"line {line}",
-                  marker=mark.sign if panel == "context" else None)  # fmt: skip
-        ends[line] = float(one["y"].iloc[-1])
+    """A colour per method, dashes per round."""
+    methods = list(rows["series"].unique())
+    colours = {method: mark.colour for method, mark in marks(methods).items()}
+    for method in methods:
+        lines = rows[rows["series"] == method].groupby("line", sort=False)
+        for (line, one), dashes in zip(lines, cycle(("-", (0, (2, 2)), (0, (6, 2))))):
+            one = one.sort_values("x")
+            axes.plot(one["x"], one["y"], color=colours[method], linestyle=dashes, label=line, gid=f"line {line}",
+                      marker="o" if panel == "context" else None)  # fmt: skip
     title, below, beside = PANELS[panel]
     axes.set_title(title, loc="left", pad=8, color=INK)
     axes.set_xlabel(below)
     axes.set_ylabel(beside)
     axes.grid(axis="y")
+    axes.set_ylim(bottom=0 if panel in ("exposure", "decoder") else None)
     if panel == "context":
         axes.set_xscale("log")
-    if panel == "decoder":
-        axes.set_yscale("log")
-        _legend(axes)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     else:
-        label_ends(axes, ends, drawn, SIZE[1])
-
-
-def _legend(axes: Axes) -> None:
-    """Beside the panel: names at the ends of lines need an even scale."""
-    names = [str(line.get_gid()).removeprefix("line ") for line in axes.lines]
-    axes.legend(axes.lines, names, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=1.2)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    legend_beside(axes)

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from unskew.reproduce.figures import against, curves
 from unskew.reproduce.figures.figure import all_of, caption, check_some, missing, wanted
-from unskew.reproduce.figures.look import INK, accuracy_axes, label_ends, marks, panels, styled
+from unskew.reproduce.figures.look import INK, accuracy_axes, label_ends, legend_beside, marks, panels, styled
 from unskew.reproduce.played import Played
 from unskew.results.tables import test_accuracy
 
@@ -117,12 +117,8 @@ def densities(option: str, title: str) -> Panel:
         x = np.linspace(0.005, 0.995, 199)
         values = sorted(rows["value"].unique())
         for a, shade in zip(values, np.linspace(0.25, 1, len(values))):
-            y = beta.pdf(x, a, a)
-            axes.plot(x, y, color="#1f77b4", alpha=shade, gid=f"line a={a:g}")
-            if a >= 1:
-                axes.annotate(f"a = {a:g}", (0.5, y[99]), (4, 3), textcoords="offset points", color=INK)
-            else:
-                axes.annotate(f"a = {a:g}", (x[-1], y[-1]), (4, -8), textcoords="offset points", color=INK)
+            axes.plot(x, beta.pdf(x, a, a), color="#1f77b4", alpha=shade, label=f"a = {a:g}", gid=f"line a={a:g}")
+        legend_beside(axes)
         axes.set_title(title, loc="left", pad=8, color=INK)
         axes.set_xlabel("mixing weight, β")
         axes.set_ylabel("density")

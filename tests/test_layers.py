@@ -136,3 +136,45 @@ def test_dropout_of_a_stack_is_each_clients_own() -> None:
         assert torch.equal(out, functional_call(plain, {"seed": seed}, (x[i],)))
     (grad,) = torch.autograd.grad(drop(seeds, rows).sum(), rows)
     assert torch.equal(grad > 0, drop(seeds, x) > 0)
+
+
+class Looks(nn.Module):
+    """Uses what lies between two layers of its sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU())
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        inner = self.body[0](h)
+        return self.body[1](inner) + inner
+
+
+def test_a_module_that_looks_between_layers_stays_as_it_is() -> None:
+    plain = nn.Sequential(Looks(), nn.Flatten()).double()
+    joined = fuse(layers.for_stack(copy.deepcopy(plain)))
+    x = torch.randn(2, 3, 4, 4, dtype=torch.float64)
+    assert torch.equal(plain(x), joined(x))
+
+
+def test_a_layer_with_a_hook_stays_as_it_is() -> None:
+    blocks = nn.Sequential(nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU()), nn.Flatten())
+    blocks[0][1].register_forward_hook(lambda *given: None)
+    assert type(fuse(layers.for_stack(blocks))[0][1]) is nn.ReLU
+
+
+def test_gradients_inside_a_stack_in_half_precision() -> None:
+    """What a method differentiates within its loss is computed under autocast, its gradient outside of it."""
+    body = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2))
+    net = fuse(layers.for_stack(nn.Sequential(body)))
+    x = torch.rand(CLIENTS, 4, 2, 6, 6)
+
+    def slope(rows: torch.Tensor) -> torch.Tensor:
+        def loss(r: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+                return net(r).float().square().sum()
+
+        return torch.func.grad(loss)(rows)
+
+    exact = vmap(torch.func.grad(lambda rows: net(rows).square().sum()))(x)
+    assert (vmap(slope)(x) - exact).norm() < 0.05 * exact.norm()

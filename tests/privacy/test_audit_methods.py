@@ -64,6 +64,7 @@ def test_every_kind_that_left_has_a_verdict(method: str, tmp_path: Path) -> None
     for verdict in found.verdicts:
         why = "in no recorded round" if verdict.words.startswith("mix/means") else "no attack known here"
         assert verdict.state != "unknown" or why in verdict.words
+    # Who got whose features is read off the ledger, not attacked.
     on_features = {"decoder", "context", "ledger"} if "features" in left else set()
     assert {leak.attack.split("/")[0] for leak in found.leaks} == {"labels", "dlg", "idlg", "ig"} | on_features
     assert all(np.isfinite(leak.value) for leak in found.leaks)

@@ -80,7 +80,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
 def short_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report of one line: the page itself has tests of its own."""
 
-    def write(table: Table, path: Path) -> Path:
+    def write(table: Table, path: Path, printed: object = None, extra: object = None) -> Path:
         path.write_text(
             f"{table.name} {table.metric} {' '.join(r.folder.name for row in table.rows for r in row.runs)}"
         )

@@ -13,9 +13,7 @@ class Ahead:
 
     def __init__(self, setting: Setting) -> None:
         self._setting, self._round, self._plans = setting, 0, dict[int, ClientPlan]()
-        # A plan of streams needs what the server will send.
-        streams = any(type(part).streams is not Part.streams for part in setting.method.parts)
-        self._useful = setting.device.type == "cuda" and not streams
+        self._useful = setting.device.type == "cuda"
 
     def prepare(self, round: int) -> None:
         """Make the plans of a round, once."""
@@ -23,6 +21,8 @@ class Ahead:
         if not self._useful or self._round == round or round > setting.task.rounds:
             return
         method, work = setting.planned(round)
+        if any(type(part).streams is not Part.streams for part in method.parts):
+            return  # a plan of streams needs what the server will send
         nothing = Received({}, {})
         self._round, self._plans = round, {
             k: ClientPlan(setting, setting.source, method, work, round, nothing, k, {})

@@ -22,7 +22,7 @@ def fuse(blocks: nn.Sequential) -> nn.Sequential:
         for sequence in _sequences(block):
             last: nn.Module | None = None
             for parent, name, layer in _places(sequence):
-                if last is not None and uses[id(last)] == 1 and _takes(last, layer):
+                if last is not None and uses[id(last)] == 1 and not _watched(last, layer) and _takes(last, layer):
                     setattr(parent, name, nn.Identity())
                 else:
                     last = layer
@@ -40,13 +40,22 @@ def _takes(last: nn.Module, layer: nn.Module) -> bool:
     return False
 
 
+def _watched(*layers: nn.Module) -> bool:
+    """Whether hooks look at what goes into a layer or comes out of it."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(layer, kind) for layer in layers for kind in kinds)
+
+
 def _sequences(module: nn.Module) -> Iterator[nn.Sequential]:
-    """The outermost sequences: within them, and the sequences inside, nothing looks between two layers."""
+    """The outermost sequences: within them, and the sequences inside, nothing looks between two layers.
+
+    A module of one's own may call the layers of a sequence one by one, so only those that say they do not are entered.
+    """
     if type(module) is nn.Sequential:
         yield module
         for _, _, layer in _places(module):
             yield from _sequences(layer)
-    else:
+    elif getattr(module, "calls_whole", False):
         for child in module.children():
             yield from _sequences(child)
 

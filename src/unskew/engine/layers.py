@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unskew.core.view import at_least_float32
 from unskew.engine import kernels
 from unskew.models.layers import SeededDropout
 
@@ -31,6 +32,9 @@ def mapped(plain: Callable[..., Any], stacked: Stacked) -> Callable[..., Any]:
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
             ctx.save_for_backward(*(a for a in inputs if isinstance(a, Tensor)))
             ctx.rest = [None if isinstance(a, Tensor) else (a,) for a in inputs]
+            # A backward pass runs outside of autocast, and what is computed again must be computed alike.
+            kind = next(a for a in inputs if isinstance(a, Tensor)).device.type
+            ctx.cast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
@@ -41,7 +45,9 @@ def mapped(plain: Callable[..., Any], stacked: Stacked) -> Callable[..., Any]:
             def again(*given: Tensor) -> Any:
                 return plain(*(dict(zip(moving, given)).get(i, a) for i, a in enumerate(inputs)))
 
-            pull = torch.func.vjp(again, *(inputs[i] for i in moving))[1]
+            kind, dtype, enabled = ctx.cast
+            with torch.autocast(kind, dtype, enabled, cache_enabled=False):
+                pull = torch.func.vjp(again, *(inputs[i] for i in moving))[1]
             found = dict(zip(moving, pull(grads if len(grads) > 1 else grads[0])))
             return tuple(found.get(i) for i in range(len(inputs)))
 
@@ -96,7 +102,7 @@ def _conv_stacked(
 
 
 def _norm(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> tuple[Tensor, Tensor, Tensor]:
-    variance, mean = torch.var_mean(x.detach(), (0, 2, 3), correction=0)
+    variance, mean = torch.var_mean(at_least_float32(x.detach()), (0, 2, 3), correction=0)
     out = F.batch_norm(x, None, None, gain, shift, True, 0.0, eps)
     return out.relu() if cut else out, mean, variance
 
@@ -170,7 +176,8 @@ class Conv2d(nn.Conv2d):
             return False
         square = len({*layer.stride}) == len({*layer.padding}) == 1 and layer.dilation == (1, 1)
         depthwise = layer.groups == layer.in_channels == layer.out_channels
-        return square and layer.padding[0] < min(layer.kernel_size) and (layer.groups == 1 or depthwise)
+        dense = layer.groups == 1 and len({*layer.kernel_size}) == 1
+        return square and layer.padding[0] < min(layer.kernel_size) and (dense or depthwise)
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -205,7 +212,8 @@ class MaxPool2d(nn.MaxPool2d):
         if type(layer) is not nn.MaxPool2d or layer.return_indices or layer.ceil_mode:
             return False
         plain = layer.padding in (0, (0, 0)) and layer.dilation in (1, (1, 1))
-        return plain and isinstance(layer.kernel_size, int) and layer.stride == layer.kernel_size
+        # A place in a window is kept in one byte.
+        return plain and isinstance(k := layer.kernel_size, int) and layer.stride == k and k * k < 128
 
 
 class MeanPool2d(nn.AdaptiveAvgPool2d):

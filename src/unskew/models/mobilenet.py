@@ -16,6 +16,8 @@ def _unit(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: i
 class InvertedResidual(nn.Module):
     """Expand by 1x1, filter by 3x3 depthwise, project linearly; add the shortcut where the size is kept."""
 
+    calls_whole = True  # never a layer of its sequences alone, so that engines may join them
+
     def __init__(self, inputs: int, outputs: int, expansion: int, stride: int) -> None:
         super().__init__()
         hidden = expansion * inputs

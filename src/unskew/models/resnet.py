@@ -15,6 +15,8 @@ def _conv(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Conv2d:
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions around a shortcut, which is a 1x1 projection where the size changes."""
 
+    calls_whole = True  # never a layer of its sequences alone, so that engines may join them
+
     def __init__(self, inputs: int, outputs: int, stride: int, track: bool) -> None:
         super().__init__()
         self.body = nn.Sequential(

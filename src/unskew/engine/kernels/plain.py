@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from unskew.core.view import at_least_float32
 from unskew.models.layers import uniform
 
 
@@ -33,7 +34,7 @@ def pool(x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int) -> Ten
 def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Rows x [r, n] to mean 0 and variance 1, gain and shift [r], cut at zero; also their means and variances."""
     out = F.batch_norm(x[None], None, None, gain, shift, True, 0.0, eps)[0]
-    variance, mean = torch.var_mean(x.detach(), 1, correction=0)
+    variance, mean = torch.var_mean(at_least_float32(x.detach()), 1, correction=0)
     return out.relu() if cut else out, mean, variance
 
 

@@ -94,7 +94,8 @@ def labels_table(series: list[str], rounds: int = 4) -> pd.DataFrame:
 
 
 def test_every_figure_of_fedlmd_that_is_no_cartoon_is_there() -> None:
-    assert list(FIGURES) == [f"fedlmd/figure{number}" for number in (2, 4, 5, 6, 7, 8, 9)]
+    mine = [name for name in FIGURES if name.startswith("fedlmd/")]
+    assert mine == [f"fedlmd/figure{number}" for number in (2, 4, 5, 6, 7, 8, 9)]
     assert all(figure.name == name and name[-1] in figure.title for name, figure in FIGURES.items())
 
 

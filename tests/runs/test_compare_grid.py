@@ -108,8 +108,9 @@ def test_a_single_run_leaves_the_grid_aside(write: Write) -> None:
 
 def test_the_demo_is_fair_and_small() -> None:
     found = grids.load("demo")
-    assert list(found.compare.methods) == ["fedavg", "fedprox", "scaffold", "moon", "fedlmd", "fedlmd-tf"]
-    assert (len(found.cells), found.cells[0].experiment.data.name) == (12, "digits")
+    shown = "fedavg, fedprox, scaffold, moon, fedlmd, fedlmd-tf, flea, fedmix"
+    assert ", ".join(found.compare.methods) == shown
+    assert (len(found.cells), found.cells[0].experiment.data.name) == (16, "digits")
     assert {(c.experiment.partition.clients, c.experiment.partition.per_client) for c in found.cells} == {(20, 2)}  # type: ignore[union-attr]
     shared = [c.experiment.model_copy(update={"method": [], "seed": 0}) for c in found.cells]
     assert all(one == shared[0] for one in shared)

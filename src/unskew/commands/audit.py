@@ -17,7 +17,7 @@ class Membership(StrEnum):
 
 def audit(
     runs: Annotated[list[Path], typer.Argument(help="folders of finished runs that recorded messages (record.rounds)")],
-    attack: Annotated[list[str] | None, typer.Option(help="dlg, idlg or ig; may be given several times")] = None,
+    attack: Annotated[list[str] | None, typer.Option(help="dlg, idlg, ig, decoder or context; may be repeated")] = None,
     images: Annotated[int, typer.Option(min=1, help="messages are attacked until there are this many images")] = 16,
     iterations: Annotated[int | None, typer.Option(min=1, help="of every attack; the authors' without it")] = None,
     restarts: Annotated[int, typer.Option(min=1, help="tries of each message; the best of all counts")] = 3,
@@ -35,6 +35,7 @@ def audit(
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
 ) -> None:
     """Attack the messages that runs recorded, with a page."""
+    from unskew.privacy.attacks import chosen
     from unskew.privacy.audit import audit as attacked
     from unskew.privacy.budget import Budget
     from unskew.privacy.paged import write_page
@@ -44,8 +45,8 @@ def audit(
     from unskew.privacy.written import write
 
     attacker = find(threat).given(tuple(knows or ()))
-    names = tuple(attack) if attack else Budget().attacks
-    budget = Budget(names, attacker, images, iterations, restarts, unroll, at_once, seed, membership.value)
+    names, shared = chosen(tuple(attack)) if attack else (Budget().attacks, Budget().on_shared)
+    budget = Budget(names, attacker, images, iterations, restarts, unroll, at_once, seed, membership.value, shared)
     typer.echo(str(attacker))
     audits = []
     for run in runs:

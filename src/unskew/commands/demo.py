@@ -18,9 +18,10 @@ def demo(
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
-    """Compare six methods on skewed digits, with a report.
+    """Compare eight methods on skewed digits, with a report.
 
-    20 clients hold two classes each; FedAvg, FedProx, SCAFFOLD, MOON, FedLMD and FedLMD-Tf, two seeds; about a minute.
+    20 clients hold two classes each; FedAvg, FedProx, SCAFFOLD, MOON, FedLMD, FedLMD-Tf, FLea and FedMix, two seeds; a
+    minute or two.
     It ends with an attack on what FedAvg sends, on a few digits.
     """
     from unskew.compare import grid as grids

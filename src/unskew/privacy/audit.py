@@ -19,6 +19,8 @@ from unskew.privacy.leak import Leak, Pictures, Verdict
 from unskew.privacy.membership.attack import Membership
 from unskew.privacy.membership.audited import as_leaks, on_final_model, on_updates
 from unskew.privacy.metrics.measured import Skipped
+from unskew.privacy.on_shared import attempt as on_shared
+from unskew.privacy.on_shared import is_shared
 from unskew.privacy.opened import opened
 from unskew.privacy.rows import exposed, labels, pictures, rows
 from unskew.privacy.search import Told, search
@@ -87,6 +89,12 @@ def _audit(world: World, recorded: list[messages.Recorded], budget: Budget, tell
     for kind, part, artefact in _left(loaded):
         name = f"{part}/{artefact}"
         try:
+            if is_shared(world, kind, part, artefact):
+                attempt, shown = on_shared(world, budget, recorded, kind, part, artefact, tell)
+                found.leaks.extend(attempt.leaks)
+                found.pictures.extend(shown)
+                attempts.append(attempt)
+                continue
             attempts.append(_attempt(world, budget, seen, kind, part, artefact, found, tell))
         except NoAttackError as reason:
             attempts.append(Attempt(kind, name, (), str(reason)))
@@ -138,6 +146,8 @@ def _attempt(
     """All attacks on one artefact; their rows and pictures go to `found`."""
     if kind not in ATTACKABLE:
         raise NoAttackError("no attack known here")
+    if not budget.attacks:
+        raise NoAttackError("not attacked: no attack on updates was asked for")
     theirs = [s for s in seen if artefact in s.up.get(part, {})]
     if not theirs:
         why = "not in what this attacker sees" if seen else "in no recorded round"

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
-from unskew.privacy.attacks import find
+from unskew.privacy.attacks import ON_SHARED, find
 from unskew.privacy.threat import SERVER, Threat
 
 
@@ -23,9 +23,10 @@ class Budget:
     at_once: int = 16  # tries that are searched side by side
     seed: int = 0
     membership: Literal["none", "loss", "shadow"] = "loss"
+    on_shared: tuple[str, ...] = tuple(ON_SHARED)  # attacks on rows that clients share outside training
 
     def iterations_of(self, attack: str) -> int:
-        return self.iterations or find(attack).iterations
+        return self.iterations or ON_SHARED.get(attack) or find(attack).iterations
 
     def key(self, attack: str, message: str) -> str:
         """What a kept result depends on."""

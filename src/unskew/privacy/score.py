@@ -28,12 +28,14 @@ def paired(true: Tensor, recovered: Tensor) -> Tensor:
 
 
 def measure(case: Case, true: Tensor, recovered: Tensor, world: World) -> list[Measured | Skipped]:
+    """As `likeness`, and by the last representation of the model that was attacked."""
+    first, *rest = likeness(true, recovered, world)
+    return [first, representation_mse(case.replay.model, case.replay.received.model, true, recovered), *rest]
+
+
+def likeness(true: Tensor, recovered: Tensor, world: World) -> list[Measured | Skipped]:
     """Of rows [n, ...] as the model sees them, and of their pixels, cut off at 0 and 1, where they are pixels."""
-    model = case.replay.received.model
-    found: list[Measured | Skipped] = [
-        mse(true, recovered, "normalised"),
-        representation_mse(case.replay.model, model, true, recovered),
-    ]
+    found: list[Measured | Skipped] = [mse(true, recovered, "normalised")]
     pixels, made = world.unit(true), world.unit(recovered)
     if pixels is not None and made is not None:
         found += [mse(pixels, made, "unit"), psnr(pixels, made, "unit", 1.0)]

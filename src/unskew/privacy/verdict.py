@@ -9,6 +9,7 @@ from unskew.privacy.leak import Leak, Verdict
 
 CLEAR = 20.0  # dB of unit pixels at which a picture is recognised; what an attack is held to in the tests
 NEAR = 0.1  # squared error of rows that are no pixels, against a variance of about 1
+NAMED = 90.0  # percent of contexts, FLea's mark
 PROVES = "failing proves nothing: more tries, more iterations or another attack may succeed"
 
 
@@ -21,6 +22,8 @@ class Attempt:
     notes: tuple[str, ...]
     reason: str
     leaks: tuple[Leak, ...] = ()
+    tried: str = ""  # how hard, where it is not the budget's attacks on updates
+    plain: str = ""  # what it is that left as it is, so that there is nothing to attack
 
 
 def verdicts(attempts: list[Attempt], budget: Budget, method: str) -> list[Verdict]:
@@ -37,6 +40,12 @@ def verdicts(attempts: list[Attempt], budget: Budget, method: str) -> list[Verdi
 def _one(attempt: Attempt, budget: Budget) -> tuple[str, str]:
     if attempt.reason:
         return "unknown", f"{attempt.name}: {attempt.reason}"
+    if attempt.plain:
+        return "recovered", f"{attempt.name}: {attempt.plain} left, there is nothing to attack"
+    if not any(leak.image >= 0 for leak in attempt.leaks):
+        named = max(leak.value for leak in attempt.leaks if leak.metric == "context accuracy")
+        how = f"{attempt.name}: {budget.threat.name}, {attempt.tried}"
+        return ("recovered", how) if named >= NAMED else ("resisted", f"{how}; {PROVES}")
     best = _best(attempt.leaks, "psnr", "unit, range 1", max)
     unit, good = "dB", {image: value for image, value in best.items() if value >= CLEAR}
     figure = f"best {max(best.values()):.1f} dB" if best else ""
@@ -45,7 +54,7 @@ def _one(attempt: Attempt, budget: Budget) -> tuple[str, str]:
         unit, good = "MSE", {image: value for image, value in best.items() if value <= NEAR}
         figure = f"least normalised MSE {min(best.values()):.2g}"
     limit = f"{CLEAR:g} dB or more" if unit == "dB" else f"a normalised MSE of {NEAR:g} or less"
-    tried = ", ".join(budget.words(name) for name in budget.attacks)
+    tried = attempt.tried or ", ".join(budget.words(name) for name in budget.attacks)
     how = f"{attempt.name}: {len(good)} of {len(best)} images at {limit}, {figure}; {budget.threat.name}, {tried}"
     return ("recovered", how) if good else ("resisted", f"{how}; {PROVES}")
 

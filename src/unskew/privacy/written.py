@@ -70,7 +70,8 @@ def read(run: Path) -> Audit:
         pictures = [_pictures(folder, one) for one in about["pictures"]]
         budget = about["budget"]
         threat = replace(THREATS[budget["threat"]], knows=Knows(**budget.pop("knows")))
-        settings = Budget(**budget | {"threat": threat, "attacks": tuple(budget["attacks"])})
+        listed = {name: tuple(budget[name]) for name in ("attacks", "on_shared")}
+        settings = Budget(**budget | {"threat": threat} | listed)
         verdicts, members = [Verdict(**v) for v in about["verdicts"]], [_member(m) for m in about["membership"]]
         skipped = [Skipped(**one) for one in about["skipped"]]
         return Audit(run, settings, leaks, pictures, verdicts, about["notes"], members, skipped)

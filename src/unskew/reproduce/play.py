@@ -33,6 +33,7 @@ class Done:
 
     played: tuple[tuple[Cell, Loaded], ...]
     failed: dict[str, str]
+    data_dir: Path | None = None  # of the rows, for figures that look at them again
 
 
 def play(
@@ -45,11 +46,22 @@ def play(
     with alone(runs) as held:
         for name in answers(plan):
             (out / name).unlink(missing_ok=True)
+        if _is_planned(plan):
+            return Done((), {}, data_dir)
         failed = queue.play(plan.grid.cells, runs, watch, held, name=plan.grid.name, jobs=jobs, data_dir=data_dir)
     if len(failed) == len({cell.name for cell in plan.grid.cells}):
         raise UserError("every run failed:\n" + "\n".join(dict.fromkeys(failed.values())))
     whole = [cell for cell in plan.grid.cells if cell.name not in failed]
-    return Done(tuple((cell, load(queue.folder_of(runs, cell))) for cell in whole), failed)
+    return Done(tuple((cell, load(queue.folder_of(runs, cell))) for cell in whole), failed, data_dir)
+
+
+def _is_planned(plan: Plan) -> bool:
+    """Whether the target shows what is fixed before the first round."""
+    if not plan.target.is_figure:
+        return False
+    from unskew.reproduce.figures import FIGURES
+
+    return FIGURES[plan.target.name].planned
 
 
 def answers(plan: Plan) -> list[str]:
@@ -85,10 +97,14 @@ def data(plan: Plan, done: Done) -> pd.DataFrame:
     """A figure's table from its runs."""
     from unskew.reproduce.figures import FIGURES
     from unskew.reproduce.kept import keyed
-    from unskew.reproduce.played import Played
+    from unskew.reproduce.played import Planned, Played
 
-    runs = [Played(cell.method, plan.column_of(cell), cell.seed, run) for cell, run in done.played]
     figure = FIGURES[plan.target.name]
+    if figure.planned:
+        return figure.data(
+            [Planned(c.method, plan.column_of(c), c.seed, c.experiment, done.data_dir) for c in plan.grid.cells]
+        )
+    runs = [Played(cell.method, plan.column_of(cell), cell.seed, run, done.data_dir) for cell, run in done.played]
     return keyed(plan, figure.data(runs)) if figure.more_than_curves else figure.data(runs)
 
 

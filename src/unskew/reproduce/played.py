@@ -1,9 +1,11 @@
-"""One finished run of a paper's table or figure."""
+"""One run of a paper's table or figure: finished, or planned where nothing has to be played."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from unskew.experiment import Experiment
 from unskew.results.load import Loaded
 
 
@@ -15,3 +17,15 @@ class Played:
     setting: str
     seed: int
     run: Loaded
+    data_dir: Path | None = None  # for a figure that needs the rows again
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell of a figure that shows what is fixed before the first round."""
+
+    method: str
+    setting: str
+    seed: int
+    experiment: Experiment
+    data_dir: Path | None = None

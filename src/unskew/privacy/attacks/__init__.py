@@ -35,8 +35,22 @@ ATTACKS = {
 }
 
 
+# On what clients share row by row (`privacy.on_shared`): names and training steps.
+ON_SHARED = {"decoder": 7800, "context": 1000}
+
+
 def find(name: str) -> Attack:
-    """The attack of that name."""
+    """The attack of that name on updates."""
     if name not in ATTACKS:
-        raise UserError(f"attack: expected one of {', '.join(ATTACKS)}, found {name!r}{nearest(name, list(ATTACKS))}")
+        known = [*ATTACKS, *ON_SHARED]
+        raise UserError(f"attack: expected one of {', '.join(known)}, found {name!r}{nearest(name, known)}")
     return ATTACKS[name]
+
+
+def chosen(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Attacks on updates and attacks on what is shared, of those that were named.
+
+    >>> chosen(("decoder", "ig"))
+    (('ig',), ('decoder',))
+    """
+    return tuple(find(name).name for name in names if name not in ON_SHARED), tuple(n for n in names if n in ON_SHARED)

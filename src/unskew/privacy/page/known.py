@@ -30,6 +30,7 @@ METRICS = {
     "dcor corrected": Known("dCor², corrected", True, 3),
     "exposure": Known("exposure", True, 1, "%"),
     "auc": Known("membership AUC", True, 3),
+    "context accuracy": Known("context named", True, 0, "%"),
     "tpr@0.1%": Known("members found at 0.1 % false positives", True, 1, "%"),
     "tpr@1%": Known("members found at 1 % false positives", True, 1, "%"),
 }

@@ -79,11 +79,11 @@ def draw(frame: pd.DataFrame, name: str, title: str, place: Reader, options: dic
     size = (420.0, 280.0) if len(shown) == 1 else (330.0, 280.0)
     figure, places = panels(1, len(shown), size, title, caption(frame, what, absent))
     drawn = marks(methods)
-    ends = [_lines(axes, frame[frame["option"] == o], methods, drawn) for axes, o in zip(places, shown)]
+    ends = [lines(axes, frame[frame["option"] == o], methods, drawn) for axes, o in zip(places, shown)]
     same_height(places)
     for axes, option, last in zip(places, shown, ends):
         accuracy_axes(axes, options[option].title, "best test accuracy, %", options[option].axis)
-        _ticks(axes, [v for o, v in values if o == option], options[option].log)
+        ticks(axes, [v for o, v in values if o == option], options[option].log)
         if len(methods) > 1:
             label_ends(axes, last, drawn, size[1])
     return figure
@@ -93,7 +93,7 @@ def _several(frame: pd.DataFrame) -> bool:
     return frame["seed"].nunique() > 1
 
 
-def _lines(axes: Axes, frame: pd.DataFrame, methods: list[str], drawn: dict[str, Mark]) -> dict[str, float]:
+def lines(axes: Axes, frame: pd.DataFrame, methods: list[str], drawn: dict[str, Mark]) -> dict[str, float]:
     """The lines of one panel, and where they end."""
     ends: dict[str, float] = {}
     for method in methods:
@@ -109,7 +109,7 @@ def _lines(axes: Axes, frame: pd.DataFrame, methods: list[str], drawn: dict[str,
     return ends
 
 
-def _ticks(axes: Axes, values: list[float], log: bool) -> None:
+def ticks(axes: Axes, values: list[float], log: bool) -> None:
     """A tick under every value that is played."""
     if log:
         axes.set_xscale("log")

@@ -40,7 +40,7 @@ def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
     size = (560.0, 320.0) if len(shown) == 1 else (320.0, 340.0)
     figure, places = panels(1, len(shown), size, title, caption(frame, what, absent))
     drawn = marks(methods)
-    ends = [_lines(axes, frame[frame["setting"] == s], methods, drawn) for axes, s in zip(places, shown)]
+    ends = [lines(axes, frame[frame["setting"] == s], methods, drawn) for axes, s in zip(places, shown)]
     same_height(places)
     for axes, setting, last in zip(places, shown, ends):
         accuracy_axes(axes, setting, "test accuracy, %", "communication round")
@@ -49,7 +49,7 @@ def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
     return figure
 
 
-def _lines(axes: Axes, frame: pd.DataFrame, methods: list[str], drawn: dict[str, Mark]) -> dict[str, float]:
+def lines(axes: Axes, frame: pd.DataFrame, methods: list[str], drawn: dict[str, Mark]) -> dict[str, float]:
     """The lines of one panel, and where they end; the wider a line, the further on top."""
     ends: dict[str, float] = {}
     axes.margins(x=0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure as Drawing
@@ -11,7 +12,6 @@ from matplotlib.figure import Figure as Drawing
 from unskew import recipe as recipes
 from unskew.compare.grid import Compare
 from unskew.errors import UserError
-from unskew.reproduce.played import Played
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,10 @@ class Figure:
 
     name: str  # as `unskew reproduce` calls it
     title: str
-    data: Callable[[list[Played]], pd.DataFrame]
+    data: Callable[[list[Any]], pd.DataFrame]  # of runs played, or of cells planned
     draw: Callable[[pd.DataFrame], Drawing]
     more_than_curves: bool = False  # accuracies by round do not give its table
+    planned: bool = False  # from the experiments alone: nothing is played
 
 
 def recipe_of(name: str) -> str:

@@ -47,6 +47,11 @@ MARKS = {
     "fedprox": Mark("#5b52b5", DASHED, "h", 1.6),
     "scaffold": Mark("#a8487e", DOTTED, "p", 1.6),
     "moon": Mark("#8a6d00", MIXED, "8", 1.6),
+    "flea": Mark("#1f77b4", width=2.6),
+    "flea lam2=0": Mark("#a8487e"),
+    "fedmix": Mark("#c2570c", DASHED, "D"),
+    "feddata": Mark("#00805f", MIXED, "^"),
+    "feddecorr": Mark("#8a6d00", DOTTED, "v", 1.6),
     "fedcurv": Mark(MUTED, DASHED, "d", 1.6),
 }
 
@@ -69,21 +74,28 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def panels(
-    rows: int, columns: int, size: tuple[float, float], title: str, text: str, left: float = 50, right: float = 90
+    rows: int,
+    columns: int,
+    size: tuple[float, float],
+    title: str,
+    text: str,
+    left: float = 50,
+    right: float = 90,
+    between: float = BETWEEN,
 ) -> tuple[Figure, list[Axes]]:
     """Axes of one size in pixels, a title above and a caption below. left, right: room beside each for its labels."""
     width, height = size
     wide = columns * (left + width + right)
     lines = textwrap.wrap(text, int(wide / 5.8), break_on_hyphens=False)
     foot = 10 + LINE * len(lines)
-    high = TOP + rows * height + (rows - 1) * BETWEEN + BELOW + foot
+    high = TOP + rows * height + (rows - 1) * between + BELOW + foot
     figure = Figure(figsize=(wide / 72, high / 72), dpi=SHARP)
     figure.suptitle(title, x=12 / wide, y=1 - 10 / high, ha="left", va="top", size=15, weight="bold")
     figure.supxlabel("\n".join(lines), x=12 / wide, y=8 / high, ha="left", va="bottom", size=11, color=MUTED)
     axes = []
     for place in range(rows * columns):
         row, column = divmod(place, columns)
-        x, y = column * (left + width + right) + left, high - TOP - (row + 1) * height - row * BETWEEN
+        x, y = column * (left + width + right) + left, high - TOP - (row + 1) * height - row * between
         axes.append(figure.add_axes((x / wide, y / high, width / wide, height / high)))
     return figure, axes
 
@@ -104,6 +116,11 @@ def same_height(panels: Sequence[Axes]) -> None:
     low, high = min(a.get_ylim()[0] for a in panels), max(a.get_ylim()[1] for a in panels)
     for axes in panels:
         axes.set_ylim(max(low, 0.0), high)
+
+
+def legend_beside(axes: Axes) -> None:
+    """The names of the lines or bars to the right of a panel, where they end too close or on an uneven scale."""
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=1.8, fontsize=10)
 
 
 def label_ends(axes: Axes, ends: dict[str, float], drawn: dict[str, Mark], height: float) -> None:

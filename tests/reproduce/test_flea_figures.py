@@ -1,0 +1,262 @@
+"""FLea's figures: recipes that say what their labels say, tables from short runs, panels, axes and series."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import unskew as us
+from unskew.compare import grid as grids
+from unskew.core.plan import Plan
+from unskew.data.partition import split
+from unskew.privacy import written
+from unskew.privacy.metrics.exposure import exposure
+from unskew.reproduce.figures import FIGURES, betas, clusters, holdings, leaks, mixing, sweep
+from unskew.reproduce.figures.figure import recipe_of, wanted
+from unskew.reproduce.played import Planned, Played
+from unskew.results import messages
+from unskew.results.load import load
+
+NUMBERS = (2, 3, 6, 7, 8, 9, 10, 11, 12, 13)
+SMALL = {"device": "cpu", "engine": {"name": "loop", "workers": 1}, "model": "mlp", "data": "digits"}
+
+
+def again(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table that was recorded and read."""
+    return pd.read_csv(io.StringIO(frame.to_csv(index=False)), keep_default_na=False)
+
+
+def cells(number: int) -> list[grids.Cell]:
+    return list(grids.load(f"flea-figure{number}").cells)
+
+
+def lines(axes: Any) -> dict[str, list[tuple[float, float]]]:
+    found = {str(line.get_gid()): line for line in axes.lines}
+    return {
+        gid.removeprefix("line "): list(zip(np.asarray(line.get_xdata()), np.asarray(line.get_ydata())))
+        for gid, line in found.items()
+        if gid.startswith("line ")
+    }
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
+    """Ten clients with two labels each, two rounds of two epochs; FLea also without decorrelation."""
+    found = {}
+    methods = {"flea": "flea", "flea lam2=0": [{"flea": {"lam2": 0}}], "fedmix": [{"fedmix": {"group": 5}}]}
+    for label, method in methods.items():
+        out = tmp_path_factory.mktemp("runs") / "run"
+        split = {"name": "classes", "clients": 10, "per_client": 2}
+        keys = {"rounds": 2, "participation": 0.4, "local": {"epochs": 2, "batch": 32, "lr": 0.05}}
+        us.run(us.Experiment(method=method, partition=split, record={"rounds": [1, 2]}, **SMALL | keys), out=out)
+        found[label] = Played(label, "", 0, load(out))
+    return found
+
+
+def test_every_figure_of_flea_that_is_no_drawing_is_there() -> None:
+    mine = [name for name in FIGURES if name.startswith("flea/")]
+    assert mine == [f"flea/figure{number}" for number in NUMBERS]
+
+
+@pytest.mark.parametrize("number", [number for number in NUMBERS if number not in (7, 8)])
+def test_recipes_have_the_papers_rounds(number: int) -> None:
+    assert {cell.experiment.rounds for cell in cells(number)} == {100}
+
+
+@pytest.mark.parametrize("number", [6, 10, 11])
+def test_a_label_says_the_option(number: int) -> None:
+    names = {"share": "fraction"}
+    for cell in cells(number):
+        _, option, value = sweep.place(cell.method)
+        experiment = cell.experiment
+        assert (experiment.data.name, experiment.model.name, experiment.partition.clients) == (
+            "urbansound8k", "audionet", 70,
+        )  # fmt: skip
+        if option:
+            part = next(p for p in experiment.create_method().parts if p.name == "flea")
+            assert getattr(part, names.get(option, option)) == value
+            assert option != "lam1" or part.lam2 == 0  # type: ignore[attr-defined]
+            assert option != "lam2" or part.lam1 == 1  # type: ignore[attr-defined]
+
+
+def test_figure2_has_the_work_of_section_2() -> None:
+    found = {c.setting: (c.experiment.partition.clients, c.experiment.participation) for c in cells(2)}
+    assert found == {"5000 rows": (10, 1.0), "500 rows": (100, 0.1), "100 rows": (500, 0.1)}
+    assert {(c.experiment.partition.name, c.experiment.local.epochs, c.experiment.local.batch) for c in cells(2)} == {
+        ("iid", 10, 64)
+    }
+
+
+def test_figure9_records_clients_that_train_in_rounds_1_and_10() -> None:
+    experiment = cells(9)[0].experiment
+    plan = Plan(experiment.seed, 500, experiment.participation)
+    for round in experiment.record.rounds:
+        assert len(set(plan.participants(round)) & set(experiment.record.clients)) >= 3  # type: ignore[arg-type]
+
+
+def test_figure8_draws_a_batch_of_mixing_weights() -> None:
+    planned = [Planned(c.method, c.setting, c.seed, c.experiment) for c in cells(8)]
+    table = betas.data(planned)
+    assert len(table) == 32
+    assert table["beta"].between(0, 1).all()
+    assert table["beta"].nunique() > 30  # one for each row
+    many = [replace(planned[0], experiment=planned[0].experiment.model_copy(update={"seed": s})) for s in range(60)]
+    assert betas.data(many)["beta"].std() == pytest.approx(0.05**0.5, abs=0.01)  # of Beta(2, 2)
+    axes = FIGURES["flea/figure8"].draw(again(table)).axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("row of the batch", "mixing weight, β")
+    (points,) = [line for line in axes.lines if line.get_gid() == "points beta"]
+    assert list(points.get_ydata()) == table["beta"].tolist()
+
+
+def test_figure12_counts_every_row_once_and_maps_the_first_clients() -> None:
+    experiment = us.Experiment(**SMALL, partition={"name": "dirichlet", "clients": 150, "alpha": 0.5})
+    table = holdings.data([Planned("flea", "cifar10", 0, experiment)])
+    assert table["count"].sum() == 1438
+    figure = FIGURES["flea/figure12"].draw(again(table))
+    (axes,) = figure.axes
+    assert np.asarray(axes.images[0].get_array()).shape == (10, 100)
+    assert np.asarray(axes.images[0].get_array())[3, 7] == table.query("client == 7 and label == 3")["count"].item()
+    assert "Missing, not played: ucihar, urbansound8k." in figure.get_supxlabel().replace("\n", " ")
+
+
+def test_figure13_has_a_box_for_every_number_of_clients() -> None:
+    planned = [
+        Planned("flea", f"{name}={k}", 0, us.Experiment(**SMALL, partition={"name": name, "clients": k} | more))
+        for name, more in (("dirichlet", {"alpha": 0.1}), ("iid", {}))
+        for k in (10, 100)
+    ]
+    table = holdings.data(planned)
+    figure = FIGURES["flea/figure13"].draw(again(table))
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["dirichlet", "iid"]
+    for axes, kind in zip(figure.axes, ("dirichlet", "iid")):
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == ["10", "100"]
+        sizes = table[table["setting"] == f"{kind}=100"].groupby("client")["count"].sum()
+        assert axes.texts[1].get_text() == f"{sizes.median():g}"
+        assert axes.get_yscale() == "log"
+
+
+def test_the_sizes_of_figure13_are_the_papers() -> None:
+    """They depend on how many rows a class has alone: the printed median is 5685, the largest 8199."""
+    (experiment,) = [c.experiment for c in cells(13) if c.setting == "dirichlet=10"]
+    parts = split(experiment.partition, np.repeat(np.arange(10), 5000), 10, experiment.seed)
+    sizes = [len(parts.rows[k]) for k in range(10)]
+    assert sizes == [6630, 3448, 6186, 3102, 1060, 6377, 8199, 2853, 5184, 6961]
+
+
+def test_figure7_sums_mixed_labels_over_the_batches(runs: dict[str, Played]) -> None:
+    table = mixing.data([runs["flea"]])
+    assert list(table["panel"].unique()) == ["buffer", "client", "epoch 1", "epoch 2"]
+    sums = table.groupby("panel")["count"].sum()
+    assert sums["epoch 1"] == pytest.approx(sums["client"], abs=0.1)  # every row once
+    (second,) = [one for one in messages.read(runs["flea"].run.folder) if one.round == 2]
+    sent = second.of(second.senders[0], "down")["flea"]["labels"]
+    counts = torch.bincount(sent, minlength=10).tolist()  # type: ignore[arg-type]
+    assert table[table["panel"] == "buffer"]["count"].tolist() == counts
+    figure = FIGURES["flea/figure7"].draw(again(table))
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "feature buffer", "rows of the client", "mixed batches, epoch 1", "mixed batches, epoch 2",
+    ]  # fmt: skip
+
+
+def test_figure9_has_exposure_correlation_and_both_attacks(
+    runs: dict[str, Played], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaks, "BUDGET", replace(leaks.BUDGET, iterations=20, images=4))
+    table = leaks.data(list(runs.values()))
+    assert list(table["panel"].unique()) == ["exposure", "c", "decoder", "context"]
+    figure = FIGURES["flea/figure9"].draw(again(table))
+    a, b, c, d = figure.axes
+    ledger = runs["flea"].run.ledger
+    assert [y for _, y in lines(a)["flea"]] == pytest.approx(exposure(ledger, "features", 10)["value"].tolist())
+    assert list(lines(b)) == ["flea", "flea lam2=0"]
+    assert list(lines(c)) == ["flea, round 1", "flea, round 2", "flea lam2=0, round 1", "flea lam2=0, round 2"]
+    assert "fedmix, round 1" in lines(d)
+    assert (c.get_ylabel(), d.get_xscale()) == ("training MSE, pixels from 0 to 1", "log")
+    kept = written.read(runs["flea"].run.folder)
+    assert kept.budget == leaks.BUDGET
+    monkeypatch.setattr(leaks, "audit", None)  # what is kept is not attacked again
+    assert leaks.data(list(runs.values())).equals(table)
+
+
+def test_figure9_without_recorded_messages_says_what_is_missing(tmp_path: Path) -> None:
+    us.run(us.Experiment(method="flea", rounds=2, **SMALL), out=tmp_path / "run")
+    figure = FIGURES["flea/figure9"].draw(leaks.data([Played("flea", "", 0, load(tmp_path / "run"))]))
+    text = figure.get_supxlabel().replace("\n", " ")
+    assert text.endswith("Missing, not played: flea lam2=0, fedmix; (c) decoder; (d) context.")
+
+
+def test_figure3_scores_clients_that_train_the_runs_model(
+    runs: dict[str, Played], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    us.run(us.Experiment(method="fedavg", rounds=2, **SMALL), out=tmp_path / "run")
+    monkeypatch.setattr(clusters, "POINTS", 40)
+    monkeypatch.setattr(clusters, "CASES", {"5000 rows": (5000, 10, 0), "100 rows": (100, 2, 0)})
+    table = clusters.data([Played("fedavg", "", 0, load(tmp_path / "run"))])
+    scores = table[table["panel"] == "db"]
+    assert set(scores["case"]) == {"100 rows"}  # digits have too few for the other
+    assert set(zip(scores["when"], scores["split"])) == set(clusters.BARS)
+    figure = FIGURES["flea/figure3"].draw(again(table))
+    assert [len(axes.collections[0].get_offsets()) for axes in figure.axes[:2]] == [40, 40]
+    assert figure.get_supxlabel().replace("\n", " ").endswith("Missing, not played: 5000 rows.")
+
+
+def test_shared_rows_are_the_same_for_all_and_nobodys_own() -> None:
+    dealt = clusters._dealt(1000, 100, 5, 200, seed=0)
+    shared = set(dealt[0][100:].tolist())
+    assert len(shared) == 200
+    assert all(set(rows[100:].tolist()) == shared for rows in dealt.values())
+    own = torch.cat([rows[:100] for rows in dealt.values()]).tolist()
+    assert len(set(own)) == 500
+    assert not shared & set(own)
+
+
+def sweep_table(name: str) -> pd.DataFrame:
+    """For every label of a recipe: best 20 + 10 x value, c 0.9 - value / 100, accuracies of two rounds."""
+    rows: list[tuple] = []
+    for label in wanted(name)[0]:
+        at = ("urbansound8k", label, *sweep.place(label), 0)
+        rows += [(*at, "best", 0, 20 + 10 * at[4]), (*at, "c", 0, 0.9 - at[4] / 100)]
+        rows += [(*at, "accuracy", t, 10.0 * t) for t in (1, 2)] if not at[3] else []
+    return pd.DataFrame(rows, columns=sweep.COLUMNS)
+
+
+def test_figure6_sets_both_by_round_beside_the_share() -> None:
+    left, right = FIGURES["flea/figure6"].draw(again(sweep_table("flea/figure6"))).axes
+    assert list(lines(left)) == ["fedmix", "flea"]
+    assert (left.get_xlabel(), right.get_xlabel()) == ("communication round", "share of a client's rows")
+    assert [x for x, _ in lines(right)["flea"]] == [0.02, 0.05, 0.1, 0.2, 0.5]
+
+
+def test_figure10_sets_the_densities_beside_the_accuracies() -> None:
+    left, right = FIGURES["flea/figure10"].draw(again(sweep_table("flea/figure10"))).axes
+    assert list(lines(left)) == [f"a={a:g}" for a in (0.5, 1, 1.5, 2, 3, 5)]
+    assert max(y for _, y in lines(left)["a=2"]) == pytest.approx(1.5)
+    assert [x for x, _ in lines(right)["flea"]] == [0.5, 1, 1.5, 2, 3, 5]
+
+
+def test_figure11_has_the_decorrelation_on_an_axis_of_its_own() -> None:
+    left, right, other = FIGURES["flea/figure11"].draw(again(sweep_table("flea/figure11"))).axes
+    assert [x for x, _ in lines(left)["flea"]] == [0, 0.5, 1, 2, 5]
+    assert [x for x, _ in lines(right)["flea"]] == [0, 1, 3, 6, 10]
+    assert [y for _, y in lines(other)["1 - c"]] == pytest.approx([0.1, 0.11, 0.13, 0.16, 0.2])
+
+
+def test_sweeps_come_from_runs(runs: dict[str, Played]) -> None:
+    table = sweep.data([runs["flea"], runs["fedmix"], runs["flea lam2=0"]])
+    assert table[table["metric"] == "accuracy"]["method"].unique().tolist() == ["flea", "fedmix"]
+    best = table[table["metric"] == "best"].set_index("series")["score"]
+    assert best["flea"] == round(runs["flea"].run.summary.best, 2)
+    metrics = runs["flea"].run.metrics
+    c = metrics[metrics["metric"] == "flea/c"]["value"].mean()
+    assert table[(table["series"] == "flea") & (table["metric"] == "c")]["score"].item() == pytest.approx(c, abs=1e-4)
+
+
+def test_recipes_are_found_by_name() -> None:
+    assert all(grids.load(recipe_of(f"flea/figure{number}")).cells for number in NUMBERS)

@@ -1,4 +1,4 @@
-"""For all tests: what they draw without a seed of their own is the same each time, so that a failure can be seen again."""
+"""For all tests: draws without a seed of their own are the same each time, so that a failure can be seen again."""
 
 import pytest
 import torch

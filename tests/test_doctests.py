@@ -10,7 +10,7 @@ import pytest
 import unskew
 
 # Kernels need Triton, which comes with PyTorch's GPU builds only.
-GPU_ONLY = () if importlib.util.find_spec("triton") else ("conv", "masks", "norm", "planes", "pooling")
+GPU_ONLY = () if importlib.util.find_spec("triton") else ("adding", "conv", "masks", "norm", "planes", "pooling")
 APART = {"unskew.cli", *(f"unskew.engine.kernels.{name}" for name in GPU_ONLY)}
 MODULES = [module.name for module in pkgutil.walk_packages(unskew.__path__, "unskew.") if module.name not in APART]
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from unskew.core.sums import Sum
 from unskew.engine.kernels import plain
+from unskew.engine.kernels.adding import add_up
 from unskew.engine.kernels.conv import Convolve
 from unskew.engine.kernels.masks import Drop
 from unskew.engine.kernels.norm import Normalise
@@ -77,7 +80,20 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
         )
     seeds = torch.tensor([5, 2**31 - 1], device=device)
     found["drop"] = apart(lambda x: Drop.apply(x, seeds, 0.3), lambda x: plain.drop(x, seeds, 0.3), [normal(2, 3, 700)])
+    found["messages added up"] = sums_apart(device, dtype)
     return found
+
+
+def sums_apart(device: str, dtype: torch.dtype) -> float:
+    """The mean of three clients' messages, added up at once, against one by one: the same numbers, or 1."""
+    sums = [Sum.like({"w": torch.zeros(70, 30), "b": torch.zeros(7)}, how) for how in (add_up, None)]
+    sums = [replace(s, total={k: t.to(device) for k, t in s.total.items()}) for s in sums]
+    for rows in (12.0, 2731.0, 500.0):
+        message = {"w": torch.randn(30, 70, device=device).to(dtype).T, "b": torch.randn(7, device=device).to(dtype)}
+        for each in sums:
+            each.add(message, rows)
+    ours, theirs = (each.finish(mean=True) for each in sums)
+    return 0.0 if all(torch.equal(ours[k], theirs[k]) for k in ours) else 1.0
 
 
 def main() -> None:

@@ -14,11 +14,10 @@ from small import METHODS, dataset, experiment, federation, network
 import unskew as us
 from unskew.core import registry
 from unskew.core.federation import Federation
-from unskew.core.messages import as_state
 from unskew.core.method import hyper_parameters
 from unskew.core.plan import Plan
 from unskew.core.server import Report, Snapshot
-from unskew.core.state import flatten
+from unskew.core.state import as_state, flatten
 from unskew.errors import UserError
 from unskew.recipe import load
 

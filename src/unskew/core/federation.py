@@ -124,9 +124,9 @@ class Federation:
         self._send_down(snap, "train", participants, received)
         parts = {part.name: part for part in self.method.parts}
         declared = {name: part.sends for name, part in parts.items()}
-        inbox = Inbox(declared, self.weigh_by_rows)
+        inbox = self._inbox(declared)
         due = [p for p in parts.values() if p.exchange is not None and p.exchange.when == "after training"]
-        shared = {part.name: Inbox({part.name: part.shares}, self.weigh_by_rows) for part in due}
+        shared = {part.name: self._inbox({part.name: part.shares}) for part in due}
         busy = [k for k in participants if self.rows[k]]
         terms: dict[int, State] = {}
         for outcome in self.engine.train(snap.round, received, busy, self.store.get):
@@ -226,11 +226,14 @@ class Federation:
         else:
             received = received._replace(model={})
         declared = {part.name: part.shares}
-        inbox = Inbox(declared, self.weigh_by_rows)
+        inbox = self._inbox(declared)
         for outcome in self.engine.share(snap.round, part.name, received, clients, self.store.get):
             self._take_in(snap, due.when, outcome, inbox, report, declared)
         after = part.collect(self._server(snap, part), inbox.of(part.name))
         return self._apply(snap, part, after, part.owner or part.edits_model)
+
+    def _inbox(self, declared: Declared) -> Inbox:
+        return Inbox(declared, self.weigh_by_rows, self.engine.add_up)
 
     def _server(self, snap: Snapshot, part: Part) -> Server:
         def generator(*key: int | str) -> np.random.Generator:

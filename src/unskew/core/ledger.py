@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unskew.core.messages import as_state
 from unskew.core.part import Artefact
-from unskew.core.state import Value, size_in_bytes
+from unskew.core.state import Value, as_state, size_in_bytes
 
 
 class Entry(NamedTuple):

@@ -1,8 +1,4 @@
-"""What the server holds of the messages of a round: added up as declared, in the order of the clients.
-
-Sums are kept in float64 and in a fixed order, so that neither the engine nor the number of workers nor the size of a
-cohort can change the result.
-"""
+"""What the server holds of the messages of a round: added up as declared, in the order of the clients."""
 
 from __future__ import annotations
 
@@ -13,7 +9,8 @@ import torch
 from torch import Tensor
 
 from unskew.core.part import Artefact
-from unskew.core.state import Message, Rows, State, Value
+from unskew.core.state import Message, Rows, Value
+from unskew.core.sums import AddUp, Sum
 from unskew.errors import UserError
 
 
@@ -46,41 +43,12 @@ def is_finite(message: Message) -> bool:
 
 
 @dataclass
-class _Sum:
-    """A growing sum of one artefact: floats in float64, integers in int64."""
-
-    like: Value  # the first client's value, for names and types
-    total: State
-    weight: float = 0.0
-    _wide: list[Tensor] = field(default_factory=list)  # floats of one message in float64; its memory is used again
-
-    def add(self, value: Value, factor: float) -> None:
-        self.weight += factor
-        named = as_state(value)
-        # By name: a message that crossed a process may list its tensors in another order.
-        floats = [key for key in self.total if named[key].is_floating_point()]
-        if floats:  # two launches for all tensors of a client instead of two for each
-            self._wide = self._wide or [torch.empty_like(self.total[key]) for key in floats]
-            torch._foreach_copy_(self._wide, [named[key] for key in floats])
-            torch._foreach_add_([self.total[key] for key in floats], self._wide, alpha=factor)
-        for key in self.total.keys() - set(floats):
-            self.total[key].add_(named[key])
-
-    def finish(self, mean: bool) -> Any:
-        """The sum or the weighted mean; a mean of integers has no meaning and is the first client's value."""
-        like = as_state(self.like)
-        done = {key: (t / self.weight if mean else t).to(like[key].dtype) for key, t in self.total.items()}
-        if mean:
-            done |= {key: t for key, t in like.items() if not t.is_floating_point()}
-        return done if isinstance(self.like, dict) else done[""]
-
-
-@dataclass
 class Messages:
     """One part's messages of a round."""
 
     clients: list[int] = field(default_factory=list)
-    _sums: dict[str, _Sum] = field(default_factory=dict)
+    add_up: AddUp | None = None
+    _sums: dict[str, Sum] = field(default_factory=dict)
     _each: dict[str, list[tuple[int, Value]]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -114,21 +82,18 @@ class Messages:
                 self._each.setdefault(name, []).append((client, value))
                 continue
             if name not in self._sums:
-                zeros = {key: torch.zeros_like(t, dtype=_wide(t)) for key, t in as_state(value).items()}
-                self._sums[name] = _Sum(value, zeros)
+                self._sums[name] = Sum.like(value, self.add_up)
             self._sums[name].add(value, weight if how == "mean" else 1.0)
-
-
-def _wide(t: Tensor) -> torch.dtype:
-    return torch.float64 if t.is_floating_point() else torch.int64
 
 
 class Inbox:
     """All parts' messages of a round; a message with a number that is not finite is refused whole."""
 
-    def __init__(self, declared: dict[str, dict[str, Artefact]], weigh_by_rows: bool) -> None:
+    def __init__(
+        self, declared: dict[str, dict[str, Artefact]], weigh_by_rows: bool, add_up: AddUp | None = None
+    ) -> None:
         self._declared, self._by_rows = declared, weigh_by_rows
-        self._parts: dict[str, Messages] = {name: Messages() for name in declared}
+        self._parts: dict[str, Messages] = {name: Messages(add_up=add_up) for name in declared}
         self.clients: list[int] = []
 
     def add(self, client: int, rows: int, message: Message, finite: bool | None = None) -> bool:
@@ -155,8 +120,3 @@ def in_order(message: Message, declared: dict[str, dict[str, Artefact]]) -> Mess
         for part, names in declared.items()
         if part in message
     }
-
-
-def as_state(value: Value) -> State:
-    """A value as named tensors; a single one has no name."""
-    return value if isinstance(value, dict) else {"": value}  # type: ignore[dict-item]

@@ -7,11 +7,13 @@ and the engine, the number of workers or a resume cannot change anything.
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
 import numpy as np
 import torch
+from numpy.random.bit_generator import ISeedSequence
 from torch import Tensor
 
 from unskew.core.part import Part, Sizes, Stream
@@ -48,7 +50,8 @@ class Plan:
 
     def generator(self, *key: int | str) -> np.random.Generator:
         """A fresh generator for a key such as (round, client, "order"); all 128 bits of the key count."""
-        return np.random.Generator(np.random.Philox(key=key_of(self.seed, *key, bits=128)))
+        words = _Words(key_of(self.seed, *key, bits=128))
+        return np.random.Generator(np.random.Philox(words))  # type: ignore[arg-type]  # NumPy names a subclass there
 
     def absent(self, round: int) -> list[int]:
         """Clients that cannot be reached in this round."""
@@ -77,10 +80,11 @@ class Plan:
         # NumPy, because a round makes thousands of these small arrays, and torch takes several times as long for each.
         index = np.empty((epochs, size), dtype=np.int64)
         for epoch in index:
-            epoch[:] = np.resize(generator.permutation(rows), size)  # repeats the order until it is long enough
-        weight = np.tile((np.arange(size) < rows).astype(np.float32), epochs)
+            shuffled = generator.permutation(rows)
+            # Repeats the order until it is long enough.
+            epoch[:] = shuffled[:size] if rows >= size else np.resize(shuffled, size)
         shape = (-1, work.batch) if steps else (0, work.batch)
-        return Order(*(torch.from_numpy(a.reshape(shape)[:steps]) for a in (index, weight)))
+        return Order(torch.from_numpy(index.reshape(shape)[:steps]), _weights(rows, size, steps, work.batch))
 
     def stream_order(self, round: int, client: int, name: str, stream: Stream, steps: int, batch: int) -> Tensor:
         """[steps, batch] rows of a stream: endless shuffled passes, or independent draws."""
@@ -104,6 +108,23 @@ class Plan:
         key: Sequence[int | str] = (client, part.name, when) if when == "init" else (round, client, part.name, when)
         drawn = part.draws(when, sizes, self.generator(*key))
         return {name: torch.as_tensor(numbers) for name, numbers in drawn.items()}
+
+
+class _Words(ISeedSequence):
+    """The key of a generator as its two words: `Philox(key=...)` takes three times as long, drawing a seed first."""
+
+    def __init__(self, key: int) -> None:
+        self._key = key
+
+    def generate_state(self, n_words: int, dtype: object = np.uint32) -> np.ndarray:
+        return np.array([self._key % 2**64, self._key >> 64], dtype=np.uint64)
+
+
+@lru_cache(maxsize=4096)  # clients of a size share them, in every round
+def _weights(rows: int, size: int, steps: int, batch: int) -> Tensor:
+    """[steps, batch]: 1 for a client's rows, 0 for those that fill the last batch of an epoch of `size`."""
+    row = torch.arange(steps * batch).view(steps, batch) % max(size, 1)
+    return (row < rows).float()
 
 
 def _shuffled(generator: np.random.Generator, count: int) -> Iterator[int]:

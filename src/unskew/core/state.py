@@ -63,8 +63,19 @@ def unflatten(flat: State, depth: int) -> dict[str, Any]:
 
 def stack(trees: Iterable[Any]) -> Any:
     """Equal-shaped trees to one tree with a leading axis."""
-    first, *rest = trees
-    return torch.utils._pytree.tree_map(lambda *leaves: torch.stack(leaves), first, *rest)
+    return _stack(list(trees))
+
+
+def _stack(trees: list[Any]) -> Any:
+    first = trees[0]
+    if isinstance(first, Tensor):
+        return torch.stack(trees)
+    if isinstance(first, dict):
+        return {name: _stack([tree[name] for tree in trees]) for name in first}
+    if isinstance(first, tuple):
+        inside = [_stack(list(column)) for column in zip(*trees, strict=True)]
+        return type(first)(*inside) if hasattr(first, "_fields") else tuple(inside)
+    return first  # None
 
 
 def unstack(tree: Any, m: int) -> list[Any]:
@@ -80,3 +91,8 @@ def unstack(tree: Any, m: int) -> list[Any]:
 def size_in_bytes(value: Value) -> int:
     """Bytes of the numbers in a value, as they would be written."""
     return sum(leaf.numel() * leaf.element_size() for leaf in torch.utils._pytree.tree_leaves(value))
+
+
+def as_state(value: Value) -> State:
+    """A value as named tensors; a single one has no name."""
+    return value if isinstance(value, dict) else {"": value}  # type: ignore[dict-item]

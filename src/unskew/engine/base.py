@@ -18,6 +18,7 @@ from unskew.core.per_client import ByRule, PerClient
 from unskew.core.plan import Plan
 from unskew.core.server import StandIn
 from unskew.core.state import Message, Tree, tree_map
+from unskew.core.sums import AddUp
 from unskew.core.view import Batch, at_least_float32
 from unskew.core.work import Work
 from unskew.data.augment import Augment
@@ -89,6 +90,7 @@ class Engine(Protocol):
     name: str
     device: torch.device
     workers: int
+    add_up: AddUp | None  # many messages at once, where a kernel does it
 
     @property
     def padding_share(self) -> float:

@@ -23,6 +23,7 @@ from unskew.core.method import Method
 from unskew.core.server import StandIn
 from unskew.core.state import State, Tree, stack, unstack
 from unskew.core.work import Work
+from unskew.engine import kernels
 from unskew.engine.ahead import Ahead
 from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, OneClient, signature
@@ -45,6 +46,7 @@ class StackedEngine:
     def __init__(self, setting: Setting) -> None:
         self.setting = replace(setting, model=setting.model.rewritten(lambda blocks: fuse(for_stack(blocks))))
         self.device = setting.device
+        self.add_up = kernels.adder(self.device)
         self.limit: int | None = None  # clients that fit at once; found out on the first cohort
         self._needed = self._computed = 0  # row-steps since the start
         self._stack: Stack | None = None

@@ -19,9 +19,8 @@ import safetensors.torch
 from pydantic import Field, TypeAdapter, ValidationError
 
 from unskew.core.ledger import Entry, Sent
-from unskew.core.messages import as_state
 from unskew.core.part import Kind
-from unskew.core.state import Message, Value, size_in_bytes
+from unskew.core.state import Message, Value, as_state, size_in_bytes
 from unskew.engine.workers import to_bytes
 from unskew.errors import UserError
 from unskew.results.folder import check_whole, manifest_of

@@ -7,14 +7,29 @@ import importlib.util
 import torch
 from torch import Tensor
 
+from unskew.core.sums import AddUp
 from unskew.engine.kernels import plain
 
 HALF_AND_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
 
 
+def there_are(device: torch.device) -> bool:
+    """Whether kernels can run on a device."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+
 def ours(x: Tensor) -> bool:
     """Whether the kernels can take this tensor; float64 is for checking, not for speed."""
-    return x.is_cuda and x.dtype in HALF_AND_SINGLE and importlib.util.find_spec("triton") is not None
+    return x.dtype in HALF_AND_SINGLE and there_are(x.device)
+
+
+def adder(device: torch.device) -> AddUp | None:
+    """What adds up a cohort's messages at once; None where they are added one by one."""
+    if not there_are(device):
+        return None
+    from unskew.engine.kernels.adding import add_up
+
+    return add_up
 
 
 def convolve(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:

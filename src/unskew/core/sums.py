@@ -1,0 +1,78 @@
+"""Sums of messages: in float64 and in the order of the clients.
+
+So neither the engine nor the number of workers nor the size of a cohort can change the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unskew.core.state import State, Value, as_state
+
+WAITING = 2**30  # bytes of messages that wait to be added up together
+
+# (totals in float64, the same tensors of each message, each message's factor): adds all of them, in that order.
+AddUp = Callable[[list[Tensor], list[list[Tensor]], list[float]], None]
+
+
+@dataclass
+class Sum:
+    """A growing sum of one artefact: floats in float64, integers in int64."""
+
+    first: Value  # the first client's value, for names and types
+    total: State
+    add_up: AddUp | None  # adds many messages at once, where an engine can; else they are added one by one
+    weight: float = 0.0
+    _wide: list[Tensor] = field(default_factory=list)  # floats of one message in float64; its memory is used again
+    _waiting: list[tuple[list[Tensor], float]] = field(default_factory=list)
+    _bytes: int = 0
+
+    @classmethod
+    def like(cls, value: Value, add_up: AddUp | None) -> Sum:
+        """A sum of nothing yet, for values such as this one."""
+        zeros = {key: torch.zeros_like(t, dtype=_wide(t)) for key, t in as_state(value).items()}
+        return cls(value, zeros, add_up)
+
+    def add(self, value: Value, factor: float) -> None:
+        self.weight += factor
+        named = as_state(value)
+        # By name: a message that crossed a process may list its tensors in another order.
+        floats = [key for key in self.total if named[key].is_floating_point()]
+        if floats and self.add_up is not None:
+            self._wait([named[key] for key in floats], factor)
+        elif floats:  # two launches for all tensors of a client instead of two for each
+            self._wide = self._wide or [torch.empty_like(self.total[key]) for key in floats]
+            torch._foreach_copy_(self._wide, [named[key] for key in floats])
+            torch._foreach_add_([self.total[key] for key in floats], self._wide, alpha=factor)
+        for key in self.total.keys() - set(floats):
+            self.total[key].add_(named[key])
+
+    def finish(self, mean: bool) -> Any:
+        """The sum or the weighted mean; a mean of integers has no meaning and is the first client's value."""
+        self._catch_up()
+        like = as_state(self.first)
+        done = {key: (t / self.weight if mean else t).to(like[key].dtype) for key, t in self.total.items()}
+        if mean:
+            done |= {key: t for key, t in like.items() if not t.is_floating_point()}
+        return done if isinstance(self.first, dict) else done[""]
+
+    def _wait(self, tensors: list[Tensor], factor: float) -> None:
+        self._waiting.append((tensors, factor))
+        self._bytes += sum(t.numel() * t.element_size() for t in tensors)
+        if self._bytes > WAITING:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        if self._waiting and self.add_up is not None:
+            tensors, factors = map(list, zip(*self._waiting))
+            self.add_up([t for t in self.total.values() if t.is_floating_point()], tensors, factors)
+        self._waiting, self._bytes = [], 0
+
+
+def _wide(t: Tensor) -> torch.dtype:
+    return torch.float64 if t.is_floating_point() else torch.int64

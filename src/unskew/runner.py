@@ -56,6 +56,7 @@ def run(
     # Precision before workers are forked.
     with contextlib.closing(folder), told_when_full(path), precision(experiment.precision):
         manifest = _may_start(folder, experiment, resume)
+        folder.forget_state()
         if manifest and manifest["finished"]:
             return finished_run(path, manifest)
         try:

@@ -10,6 +10,7 @@ from torch import Tensor
 from unskew.engine.kernels import plain
 
 HALF_AND_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
+PLANE = 2**16  # numbers of a plane that one program pools: more take minutes to compile, and 2^20 are all Triton takes
 
 
 def ours(x: Tensor) -> bool:
@@ -40,7 +41,7 @@ def depthwise(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
 
 def pool(x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int) -> Tensor:
     """Bias [m, c], cut at zero, and the largest of every k x k window of x [m, c, b, h, w] or [m, b, c, h, w]."""
-    if not ours(x):
+    if not ours(x) or x.shape[3:].numel() > PLANE:
         return plain.pool(x, bias, channel, cut, k)
     from unskew.engine.kernels.pooling import Pool
 

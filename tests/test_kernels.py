@@ -45,3 +45,18 @@ def test_a_plane_that_no_program_holds_is_pooled_by_pytorch(
     assert len(calls) == taken
     if not taken:
         torch.testing.assert_close(out[0], torch.nn.functional.max_pool2d((x[0] + bias[0]).relu(), 2))
+
+
+def test_tensors_of_an_inner_map_or_derivative_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU with Triton: kernels have no rule for them, whichever of a function's tensors it is."""
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(kernels, "importlib", SimpleNamespace(util=SimpleNamespace(find_spec=str)))
+    plain, seen = torch.ones(2, 3), []
+
+    def look(x: Tensor) -> Tensor:
+        seen.append((kernels.ours(x), kernels.ours(plain, x), kernels.ours(plain, None), kernels.ours(plain)))
+        return x.sum()
+
+    torch.func.vmap(look)(plain)
+    torch.func.grad(look)(plain)
+    assert seen == [(False, False, True, True)] * 2

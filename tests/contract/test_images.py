@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 import unskew as us
 from unskew.core.state import State
@@ -53,3 +54,25 @@ def test_loop_equals_stacked_on_images(name: str) -> None:
     loop, stacked = (after_three_rounds(METHODS[name], engine) for engine in ("loop", "stacked"))
     for key in loop:
         torch.testing.assert_close(stacked[key], loop[key], rtol=1e-6, atol=1e-8, msg=lambda t, k=key: f"{k}: {t}")
+
+
+class PerSample(us.Part):
+    """The squared norm of every row's own gradient, for which a loss maps and differentiates once more."""
+
+    def loss(self, view: us.View) -> Tensor:
+        buffers = {name: view.start[name] for name in view.model.buffers}
+
+        def one(parameters: State, x: Tensor, y: Tensor) -> Tensor:
+            return F.cross_entropy(view.model.run(parameters | buffers, x[None]), y[None])
+
+        each = torch.func.vmap(torch.func.grad(one), in_dims=(None, 0, 0))(view.parameters, view.x, view.y)
+        return 0.1 * view.mean(sum(g.flatten(1).square().sum(1) for g in each.values()))
+
+
+def test_gradients_of_every_row_inside_a_loss(spy: Any) -> None:
+    method = spy(PerSample)
+    loop, stacked = (after_three_rounds(method, engine) for engine in ("loop", "stacked"))
+    plain = after_three_rounds("fedavg", "loop")
+    for key in loop:
+        torch.testing.assert_close(stacked[key], loop[key], rtol=1e-6, atol=1e-8, msg=lambda t, k=key: f"{k}: {t}")
+    assert not torch.allclose(plain["3.weight"], loop["3.weight"], rtol=1e-3)

@@ -86,7 +86,7 @@ def test_gradients_of_every_row_inside_a_loss(spy: Any) -> None:
 
 @pytest.mark.parametrize("method", ["fedavg", "fedlmd", "moon"])
 def test_a_client_is_measured_as_the_stack_will_keep_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a cohort's first step keeps for its backward pass, a client: outside of a stack layers keep other tensors."""
+    """What a cohort's first step keeps for its backward pass; outside of a stack layers keep other tensors."""
     measured, kept = [], []
     step = stack._Lane._step
 

@@ -1,12 +1,17 @@
-"""The kernels against PyTorch, in Triton's interpreter on the CPU: run only where Triton is installed."""
+"""Which function takes a cohort; the kernels against PyTorch, in Triton's interpreter where Triton is installed."""
 
 import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch import Tensor
+
+from unskew.engine import kernels
 
 CHECK = Path(__file__).parent.parent / "benchmarks" / "speed" / "kernels.py"
 
@@ -19,3 +24,38 @@ def test_kernels_agree_with_pytorch() -> None:
         [sys.executable, str(CHECK), "--device", "cpu"], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("side", "taken"), [(256, True), (257, False), (1025, False)])
+def test_a_plane_that_no_program_holds_is_pooled_by_pytorch(
+    side: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1025 x 1025 is more than Triton takes at once. The kernel is replaced by a note: it needs a GPU."""
+    calls = []
+
+    def note(*given: object) -> Tensor:
+        calls.append(given)
+        return torch.zeros(())
+
+    pooling = SimpleNamespace(Pool=SimpleNamespace(apply=note))
+    monkeypatch.setitem(sys.modules, "unskew.engine.kernels.pooling", pooling)
+    monkeypatch.setattr(kernels, "ours", lambda *_: True)
+    x, bias = torch.randn(1, 1, 2, side, side), torch.randn(1, 1)
+    out = kernels.pool(x, bias, 1, True, 2)
+    assert len(calls) == taken
+    if not taken:
+        torch.testing.assert_close(out[0], torch.nn.functional.max_pool2d((x[0] + bias[0]).relu(), 2))
+
+
+def test_tensors_of_an_inner_map_or_derivative_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU with Triton: kernels have no rule for them, whichever of a function's tensors it is."""
+    monkeypatch.setattr(kernels, "there_are", lambda device: True)
+    plain, seen = torch.ones(2, 3), []
+
+    def look(x: Tensor) -> Tensor:
+        seen.append((kernels.ours(x), kernels.ours(plain, x), kernels.ours(plain, None), kernels.ours(plain)))
+        return x.sum()
+
+    torch.func.vmap(look)(plain)
+    torch.func.grad(look)(plain)
+    assert seen == [(False, False, True, True)] * 2

@@ -24,8 +24,14 @@ from unskew.engine.kernels.norm import Normalise
 from unskew.engine.kernels.planes import Depthwise
 from unskew.engine.kernels.pooling import Pool
 
-# m, c, b, side, o, kernel, stride, padding
-DENSE = [(2, 3, 4, 8, 8, 5, 1, 2), (3, 5, 2, 9, 20, 3, 2, 1), (2, 32, 3, 6, 70, 3, 1, 1), (1, 4, 2, 8, 4, 5, 1, 0)]
+# m, c, b, height, width, o, kernel, stride, padding
+DENSE = [
+    (2, 3, 4, 8, 8, 8, 5, 1, 2),
+    (3, 5, 2, 9, 9, 20, 3, 2, 1),
+    (2, 32, 3, 6, 6, 70, 3, 1, 1),
+    (1, 4, 2, 8, 8, 4, 5, 1, 0),
+    (2, 17, 3, 5, 12, 8, 3, 2, 1),
+]
 WANTED = {"float32": 3e-6, "tf32": 3e-3, "bf16": 1e-2}
 
 
@@ -51,9 +57,9 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
         return torch.randn(*shape, device=device).to(dtype)
 
     found = {}
-    for m, c, b, side, o, k, stride, padding in DENSE:
-        tensors = [normal(m, c, b, side, side), normal(m, o, c, k, k)]
-        found[f"convolve {c}x{side} k{k} s{stride}"] = apart(
+    for m, c, b, high, wide, o, k, stride, padding in DENSE:
+        tensors = [normal(m, c, b, high, wide), normal(m, o, c, k, k)]
+        found[f"convolve {c}x{high}x{wide} k{k} s{stride}"] = apart(
             lambda x, w, s=stride, p=padding: Convolve.apply(x, w, s, p),
             lambda x, w, s=stride, p=padding: dense(x, w, s, p),
             tensors,

@@ -28,7 +28,10 @@ def pick_device(wanted: str) -> torch.device:
             f"device: expected a GPU for {wanted}, found none that torch {torch.__version__} can use; "
             "type device=cpu or install a CUDA build of torch"
         )
-    return torch.device(wanted)
+    device = torch.device(wanted)
+    if device.index is not None and device.index >= (there := torch.cuda.device_count()):
+        raise UserError(f"device: expected a GPU from cuda:0 to cuda:{there - 1}, found {wanted}")
+    return device
 
 
 def device_name(device: torch.device) -> str:

@@ -1,4 +1,4 @@
-"""What a run changes in the process it lives in, for as long as it needs it: precision, signals, full disks."""
+"""What a run changes in the process it lives in, for as long as it needs it: precision, device, signals, full disks."""
 
 import contextlib
 import errno
@@ -25,6 +25,11 @@ def precision(name: str) -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = cudnn
+
+
+def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Make a GPU the current one, on which CUDA graphs and kernels of our own start; the caller's comes back."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from unskew.errors import UserError
 from unskew.experiment import Experiment
 from unskew.player import Player, Run
 from unskew.prepare import prepare
-from unskew.process import precision, told_when_full
+from unskew.process import on_device, precision, told_when_full
 from unskew.recipe import validate
 from unskew.results.folder import STATE, Folder, check_whole, summary_in
 from unskew.results.tables import LEDGER, METRICS, Table
@@ -56,6 +56,7 @@ def run(
     # Precision before workers are forked.
     with contextlib.closing(folder), told_when_full(path), precision(experiment.precision):
         manifest = _may_start(folder, experiment, resume)
+        folder.forget_state()
         if manifest and manifest["finished"]:
             return finished_run(path, manifest)
         try:
@@ -64,7 +65,8 @@ def run(
         except UserError:
             folder.discard_if_empty()
             raise
-        with contextlib.closing(ready.federation.store), contextlib.closing(ready.federation.engine):
+        store, engine = ready.federation.store, ready.federation.engine
+        with contextlib.closing(store), contextlib.closing(engine), on_device(engine.device):
             return Player(ready, folder, identity, show or Silent(), watched, phase).play(manifest)
 
 

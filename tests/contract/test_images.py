@@ -5,10 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 import unskew as us
+from unskew.core.federation import Federation
 from unskew.core.state import State
+from unskew.engine import memory, stack, stacked
 from unskew.prepare import prepare
 
 METHODS: dict[str, Any] = {
@@ -30,7 +33,7 @@ def network() -> nn.Sequential:
         return nn.Sequential(first, second, third, nn.Linear(6, 3))
 
 
-def after_three_rounds(method: Any, engine: str) -> State:
+def federation(method: Any, engine: str) -> Federation:
     gen, sizes = np.random.default_rng(3), (11, 4, 6)
     x = gen.normal(size=(sum(sizes), 2, 6, 6)).astype("float32")
     y = np.arange(sum(sizes)) % 3
@@ -40,7 +43,11 @@ def after_three_rounds(method: Any, engine: str) -> State:
         method=method, partition={"name": "group"}, rounds=3, precision="float64", local=local, device="cpu",
         engine={"name": engine, "workers": 1},
     )  # fmt: skip
-    fed = prepare(experiment, data=data, model=network()).federation
+    return prepare(experiment, data=data, model=network()).federation
+
+
+def after_three_rounds(method: Any, engine: str) -> State:
+    fed = federation(method, engine)
     snap = fed.start()
     for _ in range(3):
         snap, _ = fed.play(snap)
@@ -53,3 +60,45 @@ def test_loop_equals_stacked_on_images(name: str) -> None:
     loop, stacked = (after_three_rounds(METHODS[name], engine) for engine in ("loop", "stacked"))
     for key in loop:
         torch.testing.assert_close(stacked[key], loop[key], rtol=1e-6, atol=1e-8, msg=lambda t, k=key: f"{k}: {t}")
+
+
+class PerSample(us.Part):
+    """The squared norm of every row's own gradient, for which a loss maps and differentiates once more."""
+
+    def loss(self, view: us.View) -> Tensor:
+        buffers = {name: view.start[name] for name in view.model.buffers}
+
+        def one(parameters: State, x: Tensor, y: Tensor) -> Tensor:
+            return F.cross_entropy(view.model.run(parameters | buffers, x[None]), y[None])
+
+        each = torch.func.vmap(torch.func.grad(one), in_dims=(None, 0, 0))(view.parameters, view.x, view.y)
+        return 0.1 * view.mean(sum(g.flatten(1).square().sum(1) for g in each.values()))
+
+
+def test_gradients_of_every_row_inside_a_loss(spy: Any) -> None:
+    method = spy(PerSample)
+    loop, stacked = (after_three_rounds(method, engine) for engine in ("loop", "stacked"))
+    plain = after_three_rounds("fedavg", "loop")
+    for key in loop:
+        torch.testing.assert_close(stacked[key], loop[key], rtol=1e-6, atol=1e-8, msg=lambda t, k=key: f"{k}: {t}")
+    assert not torch.allclose(plain["3.weight"], loop["3.weight"], rtol=1e-3)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedlmd", "moon"])
+def test_a_client_is_measured_as_the_stack_will_keep_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a cohort's first step keeps for its backward pass; outside of a stack layers keep other tensors."""
+    measured, kept = [], []
+    step = stack._Lane._step
+
+    def measure(one: Any) -> int:
+        measured.append(memory.bytes_of_step(one))
+        return measured[-1]
+
+    def count(lane: Any) -> None:
+        kept.append(memory.bytes_of_step(lambda: step(lane)) / lane.width)
+
+    monkeypatch.setattr(stacked, "bytes_of_step", measure)
+    monkeypatch.setattr(stack._Lane, "_step", count)
+    fed = federation(method, "stacked")
+    fed.play(fed.start())
+    assert measured == [pytest.approx(kept[0], rel=0.05)]

@@ -155,19 +155,28 @@ def test_the_order_of_names_does_not_matter() -> None:
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
-def test_plans_made_ahead_are_the_plans_made_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU: later rounds find their plans ready, and end in the same bytes."""
+@pytest.mark.parametrize("cohort", [1, 2, 3])
+def test_plans_made_ahead_are_the_plans_made_then(cohort: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: every cohort of a later round finds its plans ready, and the run ends in the same bytes."""
     ends, late = [], []
+    made = feed.ClientPlan
+
+    def too_late(*given: Any) -> feed.ClientPlan:
+        late.append(given)
+        return made(*given)
+
     for early in (False, True):
-        fed = federation("scaffold", "stacked")
+        fed = federation("scaffold", "stacked", rounds=3, absence=[])
+        fed.engine.limit = cohort  # type: ignore[attr-defined]
         fed.engine._ahead._useful = early  # type: ignore[attr-defined]
         snap = fed.start()
         for _ in range(fed.task.rounds):
             with monkeypatch.context() as patch:
                 if early and snap.round:
-                    patch.setattr(feed, "ClientPlan", lambda *given: late.append(given))
+                    patch.setattr(feed, "ClientPlan", too_late)
                 snap, _ = fed.play(snap)
             fed.store.commit()
         ends.append(snap.model)
-    assert not late
+        assert not late
+        assert len(fed.engine._ahead._plans) == early  # type: ignore[attr-defined]  # of the last round alone
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])

@@ -37,6 +37,17 @@ def test_the_largest_entry_arrives_and_nothing_overflows() -> None:
         assert (restore(code, d) - d).abs().max() <= 1.001 / 127
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_draw_near_one_rounds_no_whole_number_up(dtype: torch.dtype) -> None:
+    """The largest draw is 1 - 2^-32; in float32 it is 1, and 3 plus even 1 - 2^-24 is 4."""
+    whole = torch.arange(-127, 128, dtype=dtype)  # the step is 1
+    for near in (2.0**-32, 2.0**-25, 2.0**-24):
+        u = torch.full((255,), 1 - near, dtype=torch.float64)
+        assert torch.equal(quantise(whole, u)["int8"], whole.to(torch.int8))
+    between = torch.tensor([127.0, 3.25, -3.25], dtype=dtype)
+    assert quantise(between, torch.full((3,), 1 - 2.0**-32, dtype=torch.float64))["int8"].tolist() == [127, 4, -3]
+
+
 def test_the_mean_over_draws_is_the_update() -> None:
     """4000 seeds: the mean of a rounded entry has a deviation of at most 0.5 step / sqrt(4000) = 0.008 steps."""
     generator = torch.Generator().manual_seed(0)

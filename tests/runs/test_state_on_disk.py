@@ -47,6 +47,63 @@ def test_a_resume_goes_on_from_the_checkpoint(tmp_path: Path, request: pytest.Fi
     toys.assert_same(tmp_path / "whole", tmp_path / "cut")
 
 
+def killed(folder: Path) -> None:
+    """A run that was killed after round 2, with its state on disk."""
+    with pytest.raises(KeyboardInterrupt):
+        toys.play(folder, method="scaffold", phase=toys.stop_at("merge", 3), checkpoint=toys.EAGER)
+    (folder / ".state").mkdir()
+    for name in ("0.safetensors", "1.safetensors"):
+        (folder / ".state" / name).write_bytes(b"half")
+
+
+def test_what_a_killed_run_left_goes_although_the_rest_of_the_run_has_its_state_in_memory(tmp_path: Path) -> None:
+    toys.play(tmp_path / "whole", method="scaffold")
+    killed(tmp_path / "cut")
+    seen: list[bool] = []
+    toys.play(
+        tmp_path / "cut",
+        method="scaffold",
+        resume=True,
+        phase=lambda *_: seen.append((tmp_path / "cut" / ".state").exists()),
+    )
+    assert seen
+    assert not any(seen)
+    toys.assert_same(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_what_was_left_of_a_finished_run_goes_too(tmp_path: Path) -> None:
+    """Killed between the last checkpoint and the end."""
+    toys.play(tmp_path, method="scaffold")
+    (tmp_path / ".state").mkdir()
+    toys.play(tmp_path, method="scaffold", resume=True)
+    assert not (tmp_path / ".state").exists()
+
+
+def test_a_refused_start_touches_nothing(tmp_path: Path) -> None:
+    killed(tmp_path)
+    for changes in ({}, {"resume": True, "seed": 5}):
+        with pytest.raises(us.UserError):
+            toys.play(tmp_path, method="scaffold", **changes)
+    assert len(list((tmp_path / ".state").iterdir())) == 2
+
+
+def test_a_kill_while_old_state_is_removed_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toys.play(tmp_path / "whole", method="scaffold")
+    killed(tmp_path / "cut")
+
+    def half(path: Path, **_: Any) -> None:
+        (path / "0.safetensors").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", half)
+        with pytest.raises(KeyboardInterrupt):
+            toys.play(tmp_path / "cut", method="scaffold", resume=True)
+    assert [path.name for path in (tmp_path / "cut" / ".state").iterdir()] == ["1.safetensors"]
+    toys.play(tmp_path / "cut", method="scaffold", resume=True)
+    toys.assert_same(tmp_path / "whole", tmp_path / "cut")
+
+
 @pytest.mark.usefixtures("on_disk")
 @pytest.mark.parametrize("method", METHODS)
 def test_engines_agree(method: str, tmp_path: Path) -> None:

@@ -12,24 +12,25 @@ class Ahead:
     """Plans of the clients that will take part; a plan is a pure function of the round, so nothing else changes."""
 
     def __init__(self, setting: Setting) -> None:
-        self._setting, self._round, self._plans = setting, 0, dict[int, ClientPlan]()
+        self._setting, self._plans = setting, dict[int, dict[int, ClientPlan]]()  # round -> client -> plan
         self._useful = setting.device.type == "cuda"
 
     def prepare(self, round: int) -> None:
-        """Make the plans of a round, once."""
+        """Make the plans of a round, once; those of the round before stay, for its cohorts that are still to come."""
         setting = self._setting
-        if not self._useful or self._round == round or round > setting.task.rounds:
+        if not self._useful or round in self._plans or round > setting.task.rounds:
             return
         method, work = setting.planned(round)
         if any(type(part).streams is not Part.streams for part in method.parts):
             return  # a plan of streams needs what the server will send
         nothing = Received({}, {})
-        self._round, self._plans = round, {
+        self._plans[round] = {
             k: ClientPlan(setting, setting.source, method, work, round, nothing, k, {})
             for k in setting.plan.participants(round)
             if len(setting.source.index[k])
-        }  # fmt: skip
+        }
 
     def take(self, round: int) -> dict[int, ClientPlan]:
-        """What is ready for a round."""
-        return self._plans if self._round == round else {}
+        """What is ready for a round; the rounds before it are over."""
+        self._plans = {of: plans for of, plans in self._plans.items() if of >= round}
+        return self._plans.get(round, {})

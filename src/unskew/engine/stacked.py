@@ -26,7 +26,7 @@ from unskew.core.work import Work
 from unskew.engine import kernels
 from unskew.engine.ahead import Ahead
 from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
-from unskew.engine.feed import Cohort, OneClient, signature
+from unskew.engine.feed import Cohort, signature
 from unskew.engine.fuse import fuse
 from unskew.engine.layers import for_stack
 from unskew.engine.memory import bytes_of_step, cohort_size, memory_there_is
@@ -128,15 +128,16 @@ class StackedEngine:
                     yield done.pop(due.pop())
 
     def _measure(self, source: Source, round: int, received: Received, client: int, mine: Tree) -> int:
-        """How many clients like this one, the longest, fit."""
+        """How many clients like this one, the longest, fit; as a stack of one, whose layers keep other tensors."""
         setting = self.setting
         method, _ = setting.in_force(round)
-        feed = OneClient(Cohort(setting, source, round, received, [client], [mine]))
-        leaves, buffers = begin(setting.model, received.model)
-        seen = for_steps(method, received)
+        feed = Cohort(setting, source, round, received, [client], [mine])
+        seen, start = for_steps(method, received), {name: t[None] for name, t in received.model.items()}
+        leaves, buffers = begin(setting.model, start)
+        each = vmap(lambda p, b, k, f, n: step_loss(method, setting.model, p, b, seen, k, f, n)[0])
 
         def step() -> Tensor:
-            return step_loss(method, setting.model, leaves, buffers, seen, mine, feed.facts, feed.at(0))[0]
+            return each(leaves, buffers, stack([mine]), feed.facts, feed.at(0, 1)).sum()
 
         weights = sum(t.numel() * t.element_size() for t in received.model.values())
         # leaf, gradient, two optimiser slots, final copy, message and new state; a seal computes with as many again

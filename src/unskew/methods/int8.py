@@ -33,7 +33,9 @@ def quantise(d: Tensor, u: Tensor) -> State:
     s = (d.abs().amax(axes, keepdim=True) / LEVELS).float()  # (1)
     step = s.to(d.dtype)
     x = torch.where(step == 0, 0, d / step)  # a row that did not move has no step
-    q = (x + u.to(d.dtype)).floor().clamp(-LEVELS, LEVELS)  # (2)
+    # (2) without the sum, which rounds: 3 + u for a u near 1 would be 4.
+    down = x.floor()
+    q = (down + (1 - u.double() <= (x - down).double())).clamp(-LEVELS, LEVELS)
     return {"int8": q.to(torch.int8), "step": s}
 
 

@@ -95,6 +95,11 @@ class Folder:
         if not any(path.name != ".lock" for path in self.path.iterdir()):
             shutil.rmtree(self.path)
 
+    def forget_state(self) -> None:
+        """Remove clients' state that a killed run left on disk: a checkpoint has its own copies."""
+        if self.has_run:
+            shutil.rmtree(self.path / STATE, ignore_errors=True)
+
     def write_messages(self, round: int, files: dict[str, bytes]) -> None:
         """Recorded messages of a round."""
         if files:

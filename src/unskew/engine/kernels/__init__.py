@@ -11,6 +11,7 @@ from unskew.core.sums import AddUp
 from unskew.engine.kernels import plain
 
 HALF_AND_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
+PLANE = 2**16  # numbers of a plane that one program pools: more take minutes to compile, and 2^20 are all Triton takes
 
 
 def there_are(device: torch.device) -> bool:
@@ -18,8 +19,14 @@ def there_are(device: torch.device) -> bool:
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
-def ours(x: Tensor) -> bool:
-    """Whether the kernels can take this tensor; float64 is for checking, not for speed."""
+def ours(x: Tensor, *others: Tensor | None) -> bool:
+    """Whether the kernels can take these tensors; float64 is for checking, not for speed.
+
+    A method that maps or differentiates within its loss hands over wrapped tensors, for which kernels have no rules.
+    """
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    if any(t is not None and wrapped(t) for t in (x, *others)):
+        return False
     return x.dtype in HALF_AND_SINGLE and there_are(x.device)
 
 
@@ -37,7 +44,7 @@ def convolve(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     m, o, b = len(x), w.shape[1], x.shape[2]
     if w.shape[3:] == (1, 1) and stride == 1 and padding == 0:
         return torch.bmm(w.view(m, o, -1), x.reshape(m, x.shape[1], -1)).view(m, o, b, *x.shape[3:])
-    if not ours(x):
+    if not ours(x, w):
         return plain.convolve(x, w, stride, padding)
     from unskew.engine.kernels.conv import Convolve
 
@@ -46,7 +53,7 @@ def convolve(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
 
 def depthwise(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     """Planes x [r, b, h, w] with one filter w [r, kh, kw] each."""
-    if not ours(x):
+    if not ours(x, w):
         return plain.depthwise(x, w, stride, padding)
     from unskew.engine.kernels.planes import Depthwise
 
@@ -55,7 +62,7 @@ def depthwise(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
 
 def pool(x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int) -> Tensor:
     """Bias [m, c], cut at zero, and the largest of every k x k window of x [m, c, b, h, w] or [m, b, c, h, w]."""
-    if not ours(x):
+    if not ours(x, bias) or x.shape[3:].numel() > PLANE:
         return plain.pool(x, bias, channel, cut, k)
     from unskew.engine.kernels.pooling import Pool
 
@@ -64,7 +71,7 @@ def pool(x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int) -> Ten
 
 def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Rows x [r, n] to mean 0 and variance 1, gain and shift [r], cut at zero; also their means and variances."""
-    if not ours(x):
+    if not ours(x, gain, shift):
         return plain.normalise(x, gain, shift, eps, cut)
     from unskew.engine.kernels.norm import Normalise
 
@@ -73,7 +80,7 @@ def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> 
 
 def drop(x: Tensor, seeds: Tensor, p: float) -> Tensor:
     """x [m, ...] without the numbers that a hash of each client's seed and of their place falls below p for."""
-    if not ours(x):
+    if not ours(x, seeds):
         return plain.drop(x, seeds, p)
     from unskew.engine.kernels.masks import Drop
 

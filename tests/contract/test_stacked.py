@@ -178,5 +178,6 @@ def test_plans_made_ahead_are_the_plans_made_then(cohort: int, monkeypatch: pyte
             fed.store.commit()
         ends.append(snap.model)
         assert not late
+        assert (fed.engine._ahead._whole is not None) == (early and cohort == 3)  # type: ignore[attr-defined]
         assert len(fed.engine._ahead._plans) == early  # type: ignore[attr-defined]  # of the last round alone
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])

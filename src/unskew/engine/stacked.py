@@ -26,7 +26,7 @@ from unskew.core.work import Work
 from unskew.engine import kernels
 from unskew.engine.ahead import Ahead
 from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
-from unskew.engine.feed import Cohort, signature
+from unskew.engine.feed import Cohort, longest_first, signature
 from unskew.engine.fuse import fuse
 from unskew.engine.layers import for_stack
 from unskew.engine.memory import bytes_of_step, cohort_size, memory_there_is
@@ -116,10 +116,10 @@ class StackedEngine:
                 self.limit = self._measure(source, round, received, longest, to_device(mine(longest), self.device))
 
             def play(cohort: list[int]) -> list[Outcome]:
-                longest_first = sorted(cohort, key=lambda k: -len(source.index[k]))
-                states = [to_device(mine(k), self.device) for k in longest_first]
+                ordered = longest_first(source, cohort)
+                states = [to_device(mine(k), self.device) for k in ordered]
                 with self._threads():
-                    return self._cohort(source, round, received, longest_first, states)
+                    return self._cohort(source, round, received, ordered, states)
 
             for outcomes, fits in _fitting(group, self.limit, play):
                 self.limit = fits
@@ -150,8 +150,8 @@ class StackedEngine:
         """Train clients in one stack, the longest first."""
         setting = self.setting
         method, work = setting.in_force(round)
-        plans = self._ahead.take(round) if source is setting.source else {}
-        feed = Cohort(setting, source, round, received, clients, mine, plans)
+        early = self._ahead.take(round, clients) if source is setting.source else None
+        feed = early or Cohort(setting, source, round, received, clients, mine)
         order = sorted(range(len(clients)), key=lambda i: -feed.steps[i])
         if order != list(range(len(clients))):  # rows that join the epoch can change who is longest
             return self._cohort(source, round, received, [clients[i] for i in order], [mine[i] for i in order])
@@ -161,10 +161,8 @@ class StackedEngine:
             like.new_tensor([work.effective_steps(s) for s in feed.steps]),
         )
         lr, kept = like.new_tensor(work.lr), stack(mine)
-        # From here until `_finite` nothing waits for a GPU, which goes through all of it while the host is ahead.
+        # From here until `fine` is read nothing waits for a GPU, which goes through all of it while the host is ahead.
         final, terms = self._steps(method, work, received, kept, feed)
-        if source is setting.source:
-            self._ahead.prepare(round + 1)
         shared: dict[str, Any] = {}
         for part in setting.after_training if source is setting.source else ():
             each = unstack(kept.get(part, {}), len(clients))
@@ -175,9 +173,13 @@ class StackedEngine:
         if source is setting.source:  # a stand-in's message does not travel
             message, kept = seal_many(setting, round, received, message, kept, clients)
         means = {name: total / ending.steps for name, total in terms.items()}
-        finite = _finite((message, shared), len(clients))
-        rows = zip(clients, *(unstack(tree, len(clients)) for tree in (message, kept, means, shared)), finite)
-        return [Outcome(k, pack(sent), state, terms, pack(more), fine) for k, sent, state, terms, more, fine in rows]
+        fine = _finite((message, shared), feed.facts.rows)
+        if source is setting.source:
+            self._ahead.prepare(round + 1, self.limit or len(clients))
+        # Not finite may be an overflow of the sum: None asks whoever takes the message in to look closely.
+        looked = [whole or None for whole in fine.tolist()]
+        rows = zip(clients, *(unstack(tree, len(clients)) for tree in (message, kept, means, shared)), looked)
+        return [Outcome(k, pack(sent), state, terms, pack(more), whole) for k, sent, state, terms, more, whole in rows]
 
     def _steps(self, method: Method, work: Work, received: Received, mine: Tree, feed: Cohort) -> tuple[State, State]:
         """Train in the memory of the cohort before, if the shapes are the same."""
@@ -201,11 +203,10 @@ class StackedEngine:
             yield Outcome(k, {part: pack(out)} if out else {}, {part: new} if new else {}, {})
 
 
-def _finite(trees: Any, m: int) -> list[bool | None]:
-    """For each client whether all its numbers are finite: one look at the device for a whole cohort."""
-    sums = [t.reshape(m, -1).sum(1, dtype=torch.float64) for t in tree_leaves(trees) if t.is_floating_point()]
-    # Not finite may be an overflow of the sum: None asks whoever takes the message in to look closely.
-    return [fine or None for fine in torch.isfinite(torch.stack(sums)).all(0).tolist()] if sums else [True] * m
+def _finite(trees: Any, like: Tensor) -> Tensor:
+    """For each client, as in `like` [m], whether the sums of its numbers are finite; reading it waits for them."""
+    sums = [t.reshape(len(t), -1).sum(1, dtype=torch.float64) for t in tree_leaves(trees) if t.is_floating_point()]
+    return torch.isfinite(torch.stack([like.double(), *sums])).all(0)
 
 
 def _fitting(

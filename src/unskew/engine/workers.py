@@ -1,4 +1,7 @@
-"""Worker processes of the loop engine: forked once, so that they have the data; tensors travel as safetensors."""
+"""Worker processes of the loop engine: forked once, so that they have the data.
+
+Requests travel through a pipe, their tensors as safetensors; an answer's tensors through memory that both see.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import safetensors.torch
 import torch
 
 from unskew.core.state import State
+from unskew.engine.arena import Arena
 from unskew.errors import UserError
 
 Handle = Callable[[dict[str, Any], State], tuple[dict[str, Any], State]]
@@ -41,9 +45,11 @@ class Workers:
 
     def __init__(self, n: int, handle: Handle) -> None:
         context = mp.get_context("fork")
-        pairs = [context.Pipe() for _ in range(n)]
-        self._ends = [ours for ours, _ in pairs]
-        self._processes = [context.Process(target=_serve, args=(i, pairs, handle), daemon=True) for i in range(n)]
+        pairs, arenas = [context.Pipe() for _ in range(n)], [Arena() for _ in range(n)]
+        self._ends = {ours: arena for (ours, _), arena in zip(pairs, arenas)}
+        self._processes = [
+            context.Process(target=_serve, args=(i, pairs, arenas[i], handle), daemon=True) for i in range(n)
+        ]
         for process in self._processes:
             process.start()
         for _, theirs in pairs:
@@ -70,7 +76,7 @@ class Workers:
                 return
             ready = wait(list(busy))
             for end in [end for end in busy if end in ready]:
-                answers[busy.pop(end)] = _receive(end)
+                answers[busy.pop(end)] = _receive(end, self._ends[end])
                 idle.append(end)
             while due in answers:
                 yield answers.pop(due)
@@ -78,8 +84,9 @@ class Workers:
 
     def close(self) -> None:
         """End the processes; they also end by themselves when this process is gone."""
-        for end in self._ends:
+        for end, arena in self._ends.items():
             end.close()
+            arena.close()
         for process in self._processes:
             process.join(timeout=5)
 
@@ -92,16 +99,16 @@ def _send(end: Connection, header: dict[str, Any], data: bytes) -> None:
         raise _gone() from error
 
 
-def _receive(end: Connection) -> tuple[dict[str, Any], State]:
+def _receive(end: Connection, arena: Arena) -> tuple[dict[str, Any], State]:
     try:
-        header, body = json.loads(end.recv_bytes()), from_bytes(end.recv_bytes())
+        header = json.loads(end.recv_bytes())
     except (EOFError, OSError) as error:
         raise _gone() from error
     if "user_error" in header:
         raise UserError(header["user_error"])
     if "error" in header:
         raise RuntimeError(f"a worker process failed:\n{header['error']}")
-    return header, body
+    return header, arena.take(header.pop("layout"))
 
 
 def _gone() -> UserError:
@@ -110,7 +117,7 @@ def _gone() -> UserError:
     )
 
 
-def _serve(i: int, pairs: list[tuple[Connection, Connection]], handle: Handle) -> None:
+def _serve(i: int, pairs: list[tuple[Connection, Connection]], arena: Arena, handle: Handle) -> None:
     """A worker's life: answer until the other end closes. Ctrl-C is for the parent, which saves first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's handler would print a traceback of this process
@@ -128,13 +135,13 @@ def _serve(i: int, pairs: list[tuple[Connection, Connection]], handle: Handle) -
             return
         try:
             answer, tensors = handle(header, body)
+            answer = answer | {"layout": arena.put(tensors)}
         except UserError as error:
-            answer, tensors = {"user_error": str(error)}, {}
+            answer = {"user_error": str(error)}
         except Exception:
-            answer, tensors = {"error": traceback.format_exc()}, {}
+            answer = {"error": traceback.format_exc()}
         try:
             if header.get("answer", True):
                 mine.send_bytes(json.dumps(answer).encode())
-                mine.send_bytes(to_bytes(tensors))
         except OSError:  # nobody listens any more
             return

@@ -88,7 +88,7 @@ class LoopEngine:
     def _ask(self, received: Received, requests: Requests) -> Iterator[tuple[dict[str, Any], State]]:
         if self._pool:
             self._pool.tell({"do": "receive", "answer": False}, flatten(received._asdict()))
-            with one_thread():  # whoever takes the answers in would otherwise take the workers' cores: 28 ms each, not 5
+            with one_thread():  # whoever takes an answer in would take the workers' cores otherwise: 28 ms, not 5
                 yield from self._pool.ask(requests)
             return
         self._received = received

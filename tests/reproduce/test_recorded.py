@@ -53,7 +53,31 @@ def test_a_table_shows_all_that_is_recorded_and_names_the_rest(kept: Path, unske
 
 def test_repetitions_that_were_asked_for_are_named_one_by_one(kept: Path, unskew: Command) -> None:
     words = ("--only", "cifar10-0.05", "--methods", "fedlmd", "--seeds", "0,1", "--draws", "7")
-    assert "cifar10-0.05 draw 7, fedlmd, seed 1: not recorded" in shown(unskew, "fedlmd/table3-lda", *words)["missing"]
+    told = shown(unskew, "fedlmd/table3-lda", *words)["missing"]
+    assert "column cifar10-0.05, fedlmd: not recorded: draw 7 with seed 1" in told
+
+
+def test_seeds_and_draws_that_only_some_methods_have_are_named(kept: Path, unskew: Command) -> None:
+    """Those of the recipe, seeds 0 to 2 on the released draw, and the draw that one method has."""
+    told = shown(unskew, "fedlmd/table3-lda", "--only", "cifar10-0.05")["missing"]
+    lack = "draw 19940817 with seeds 1, 2"
+    assert f"column cifar10-0.05, fedlmd: not recorded: {lack}" in told
+    assert f"column cifar10-0.05, fedavg, fedprox: not recorded: draw 7 with seed 0; {lack}" in told
+
+
+def test_methods_are_ranked_on_the_draws_that_all_of_them_have(kept: Path, unskew: Command) -> None:
+    """FedLMD's second draw would put it first; on the draw of all it is last."""
+    lines = pd.read_csv(kept / "accuracy.csv", dtype=str, keep_default_na=False)
+    best = {("fedavg", "19940817"): "33", ("fedprox", "19940817"): "43", ("fedlmd", "19940817"): "13"}
+    lines["best"] = [best.get(key, "99") for key in zip(lines["method"], lines["partition_seed"])]
+    for frame, name in ((lines, "accuracy"), (pd.read_csv(kept / "curves.csv", dtype=str), "curves")):
+        other = frame.assign(dataset="cifar10", model="cnn", setting="alpha=0.05", rounds="200")
+        other.to_csv(kept / f"{name}.csv", index=False)
+    said = unskew("reproduce", "fedlmd/table3-lda", "--only", "cifar10-0.05", "--recorded", "kept", "--json")
+    told = json.loads(said.out)
+    assert [cell["n"] for cell in told["cells"]] == [1, 2, 1]
+    assert told["rank_correlation"] == {"cifar10-0.05": -0.5}, "33 43 13 against 33.02 42.74 50.45"
+    assert told["ranked_on"] == {"cifar10-0.05": 1}
 
 
 def test_a_cell_is_found_under_the_table_that_recorded_it(kept: Path, unskew: Command) -> None:

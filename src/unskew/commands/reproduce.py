@@ -167,10 +167,11 @@ def _as_dict(found: Beside) -> dict[str, object]:
     from unskew.reproduce.beside import ranks
     from unskew.reproduce.write import to_rows
 
-    correlation = {column: ranks(found.of(column))[0] for column in found.columns}
-    known = {column: None if rho != rho else rho for column, rho in correlation.items()}
+    orders = {column: ranks(found.of(column)) for column in found.columns}
+    known = {column: None if order.rho != order.rho else order.rho for column, order in orders.items()}
+    ranked_on = {column: order.shared for column, order in orders.items()}
     return {"name": found.name, "preset": found.preset, "changed": found.changed, "cells": to_rows(found),
-            "rank_correlation": known, "missing": found.missing}  # fmt: skip
+            "rank_correlation": known, "ranked_on": ranked_on, "missing": found.missing}  # fmt: skip
 
 
 def _record(plan: Plan, done: Done, out: Path, folder: Path) -> None:

@@ -12,7 +12,7 @@ from unskew.reproduce.catalogue import Target, targets
 from unskew.reproduce.plan import Plan
 from unskew.reproduce.printed import Printed, read
 from unskew.results.reference import is_reference
-from unskew.results.statistics import Difference, Scores, difference, mean_and_std
+from unskew.results.statistics import Difference, Scores, common, difference, mean_and_std
 from unskew.results.tables import test_accuracy
 
 METRIC = "best"  # over the rounds, as the papers have it
@@ -82,15 +82,31 @@ class Beside:
         return difference(own.scores, cell.scores)
 
 
-def ranks(cells: Sequence[Cell]) -> tuple[float, int]:
-    """Spearman's correlation between our order of methods and the paper's, and over how many; nan for too few."""
+@dataclass(frozen=True)
+class Order:
+    """Spearman's correlation between our order of methods and the paper's, over how many of them, and on how many
+    repetitions: those that all have, of those that any has. nan where there is too little."""
+
+    rho: float
+    methods: int
+    shared: int
+    known: int
+
+
+def ranks(cells: Sequence[Cell]) -> Order:
+    """Over the repetitions that all methods have: a mean over easier draws would rank for no merit."""
     from scipy.stats import spearmanr
 
-    pairs = [(cell.spread[0], cell.printed.mean) for cell in cells if cell.printed and cell.scores]
-    mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    if len(pairs) < FEW or len(set(mine)) == 1 or len(set(theirs)) == 1:
-        return math.nan, len(pairs)
-    return float(spearmanr(mine, theirs).statistic), len(pairs)
+    ranked = {cell.method: (cell.scores, cell.printed.mean) for cell in cells if cell.printed and cell.scores}
+    if not ranked:
+        return Order(math.nan, 0, 0, 0)
+    shared = common({method: scores for method, (scores, _) in ranked.items()})
+    mine = [mean_and_std(list(scores.values()))[0] for scores in shared.values()]
+    theirs = [paper for _, paper in ranked.values()]
+    counts = len(next(iter(shared.values()))), len(set().union(*(scores for scores, _ in ranked.values())))
+    if not counts[0] or len(ranked) < FEW or len(set(mine)) == 1 or len(set(theirs)) == 1:
+        return Order(math.nan, len(ranked), *counts)
+    return Order(float(spearmanr(mine, theirs).statistic), len(ranked), *counts)
 
 
 def beside(plan: Plan, table: Table) -> Beside:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,14 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table as Screen
 
-from unskew.reproduce.beside import NEAR, Beside, Cell, ranks
+from unskew.reproduce.beside import NEAR, Beside, Cell, Order, ranks
 from unskew.results.units import spread
 from unskew.results.whole import write_whole
 
 MARK = "*"
 COLUMNS = (
     "column", "method", "n", "mean", "std", "paper", "paper_std", "difference", "outside", "speedup", "reached",
-    "paper_speedup", "lead", "lead_half_width", "failed",
+    "paper_speedup", "lead", "lead_half_width", "lead_pairs", "failed",
 )  # fmt: skip
 
 
@@ -59,6 +60,7 @@ def to_rows(found: Beside) -> list[dict[str, Any]]:
                 "paper_speedup": cell.printed.speedup if cell.printed else None,
                 "outside": cell.outside if known["difference"] is not None else None,
                 "reached": reached if cell.factors else None,
+                "lead_pairs": lead.pairs if lead else None,
             }
         )
     return rows
@@ -96,11 +98,28 @@ def remarks(found: Beside) -> list[str]:
     """Rank correlations, then what failed or is missing."""
     said = []
     for column in found.columns:
-        rho, methods = ranks(found.of(column))
-        told = f"{rho:.2f} over {methods} methods" if math.isfinite(rho) else f"not defined for {methods} methods"
-        said.append(f"{column}: rank correlation with the paper {told}")
+        said += [f"{column}: {line}" for line in (*_agreement(ranks(found.of(column))), *_uneven(found.of(column)))]
     said += [f"{cell.column}, {cell.method}: {why}" for cell in found.cells for why in cell.failed]
     return said + [f"missing: {what}" for what in found.missing]
+
+
+def _agreement(order: Order) -> list[str]:
+    """How far the order of the methods is the paper's."""
+    what = "rank correlation with the paper"
+    if order.methods and not order.shared:
+        return [f"{what} not defined: no repetition (a seed on a draw) that all {order.methods} methods have"]
+    if not math.isfinite(order.rho):
+        return [f"{what} not defined for {order.methods} methods"]
+    of = f", on the {order.shared} of {order.known} repetitions that all of them have"
+    return [f"{what} {order.rho:.2f} over {order.methods} methods{of if order.shared < order.known else ''}"]
+
+
+def _uneven(cells: Sequence[Cell]) -> list[str]:
+    """Means over different repetitions side by side."""
+    sets = [set(cell.scores) for cell in cells if cell.scores]
+    if all(each == sets[0] for each in sets):
+        return []
+    return ["methods have different repetitions (n); compare them by the paired differences, not by the means"]
 
 
 def _grid(found: Beside) -> tuple[list[str], list[list[str]]]:
@@ -137,7 +156,8 @@ def _lead(found: Beside, cell: Cell) -> str:
     lead = found.lead(cell)
     if lead is None:
         return "–"
-    return f"{lead.mean:+.2f}" + (f" [{lead.low:+.2f}, {lead.high:+.2f}]" if math.isfinite(lead.low) else "")
+    interval = f" [{lead.low:+.2f}, {lead.high:+.2f}]" if math.isfinite(lead.low) else ""
+    return f"{lead.mean:+.2f}{interval}, n={lead.pairs}"
 
 
 def _plain(value: Any) -> str:

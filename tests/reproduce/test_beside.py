@@ -102,5 +102,5 @@ def test_what_is_missing_is_listed_and_files_are_plain() -> None:
     found = beside(cell("fedavg", [33.0], 33.02), missing=("column mnist-0.1: not played",))
     assert "- missing: column mnist-0.1: not played" in to_markdown(found)
     head, line = to_csv(found).splitlines()
-    assert head.startswith("column,method,n,mean,std,paper,")
-    assert line.startswith("c,fedavg,1,33.0000,,33.0200,,-0.0200,False,")
+    assert head.startswith("column,method,dataset,model,rounds,n,mean,std,paper,")
+    assert line.startswith("c,fedavg,,,,1,33.0000,,33.0200,,-0.0200,False,")

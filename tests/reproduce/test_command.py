@@ -22,6 +22,7 @@ FIGURE_NAMES = [target.name for target in targets().values() if target.recipe an
 ONE = ("--only", "cifar10-0.05", "--methods", "fedavg,fedlmd", "--seeds", "0")
 
 
+@pytest.mark.usefixtures("as_the_papers")
 @pytest.mark.parametrize("name", TABLES)
 def test_table_completes_on_a_stand_in(name: str, player: Player, unskew: Command, tmp_path: Path) -> None:
     compare = grids.read(read(name.replace("/", "-"))[2], name)
@@ -56,7 +57,7 @@ def test_flea_table1_completes_for_all_that_share(
     assert said.code == 0, said.err
     cells = json.loads(said.out)["cells"]
     assert [(c["column"], c["method"]) for c in cells] == [(c, m) for c in columns for m in methods]
-    assert all(c["paper"] and c["n"] == 1 for c in cells)
+    assert all(c["n"] == 1 and c["dataset"] == "digits" for c in cells)
 
 
 # What the stand-in's options do not fit: iid splits have no draws, and other clients are recorded.
@@ -124,6 +125,7 @@ def test_tables_share_the_runs_they_have_in_common(player: Player, unskew: Comma
     assert len(player.played) == 2
 
 
+@pytest.mark.usefixtures("as_the_papers")
 def test_real_processes_play_it_too(unskew: Command, tmp_path: Path) -> None:
     said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE[:2], "--methods", "fedavg", "--seeds", "0", "--jobs", "1",
                   "--out", tmp_path / "out", "--json")  # fmt: skip
@@ -139,7 +141,7 @@ def test_a_failing_cell_is_reported_and_the_others_stand(player: Player, unskew:
     said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--out", tmp_path / "out", "--record", tmp_path / "kept")
     assert said.code == 2
     assert "cifar10-0.05, fedlmd: seed 0 failed: the loss is not finite" in said.out
-    assert "| cifar10-0.05 | fedlmd | failed | 0 | 50.45 |" in (tmp_path / "out" / "table.md").read_text()
+    assert "| cifar10-0.05 | fedlmd | failed | 0 |" in (tmp_path / "out" / "table.md").read_text()
     kept = pd.read_csv(tmp_path / "kept" / "fedlmd" / "accuracy.csv")
     assert list(kept["method"]) == ["fedavg"], "a run that is not finished was recorded"
 
@@ -156,9 +158,35 @@ def test_cells_that_were_left_out_are_named(player: Player, unskew: Command) -> 
     said = unskew("reproduce", "fedlmd/table3-lda", *SMALL, *ONE)
     assert "missing: column mnist-0.1: not played" in said.out
     assert "missing: column cifar10-0.05, fedcurv, fedprox" in said.out
-    assert "Not as in the paper: data=digits, model=mlp" in " ".join(said.out.split())
+    assert "Not as in the paper: data=digits instead of cifar10, model=mlp instead of cnn" in " ".join(said.out.split())
 
 
+def test_a_stand_in_has_no_number_of_the_paper_beside_it(player: Player, unskew: Command, tmp_path: Path) -> None:
+    few = (*ONE[:2], "--methods", "fedavg,fedlmd,fedntd", "--seeds", "0")
+    said = unskew("reproduce", "fedlmd/table1", *SMALL, *few, "--out", tmp_path)
+    assert said.code == 0, said.err
+    page = (tmp_path / "table.md").read_text()
+    assert "No number of the paper stands beside cifar10-0.05: digits in place of cifar10, mlp in place of cnn." in page
+    assert "33.02" not in page + said.out + (tmp_path / "report.html").read_text()
+    assert "| difference |" not in page
+    assert "rank correlation" not in page
+    rows = pd.read_csv(tmp_path / "table.csv")
+    assert rows[["paper", "difference", "outside"]].isna().all(axis=None)
+    assert set(rows[["dataset", "model", "rounds"]].itertuples(index=False, name=None)) == {("digits", "mlp", 2)}
+
+
+@pytest.mark.usefixtures("as_the_papers")
+def test_fewer_rounds_keep_the_papers_number_and_are_told(player: Player, unskew: Command, tmp_path: Path) -> None:
+    assert unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--out", tmp_path).code == 0
+    page = (tmp_path / "table.md").read_text()
+    assert "| 33.02 | " in page
+    assert "rounds=2 instead of 200" in page
+    assert "The paper's numbers are those of its own settings, so none is marked as far off." in page
+    assert " *" not in page
+    assert pd.read_csv(tmp_path / "table.csv")["outside"].isna().all()
+
+
+@pytest.mark.usefixtures("as_the_papers")
 def test_a_method_of_another_table_has_the_number_printed_there(player: Player, unskew: Command) -> None:
     said = unskew(
         "reproduce", "fedlmd/table3-lda", *SMALL, *ONE[:2], "--methods", "fedlmd-tf", "--seeds", "0", "--json"

@@ -137,11 +137,14 @@ def _tell_table(plan: Plan, done: Done, out: Path, as_json: bool, page: bool) ->
     if as_json:
         typer.echo(json.dumps(_as_dict(found) | {"out": str(out)}))
         return
-    from unskew.reproduce.write import remarks, to_screen
+    from unskew.reproduce.write import caption, remarks, to_screen
 
-    _console().print(to_screen(found))
-    typer.echo("\n".join(remarks(found)))
-    typer.echo(f"table in {out}/table.csv and .md" + (f"\nreport in {out / games.PAGE}" if page else ""))
+    console = _console()
+    console.print(to_screen(found))
+    console.print(caption(found), markup=False)
+    typer.echo("\n".join([*remarks(found), f"table in {out}/table.csv and .md"]))
+    if page:
+        typer.echo(f"report in {out / games.PAGE}")
 
 
 def _with_failed(plan: Plan, done: Done) -> Plan:
@@ -170,7 +173,8 @@ def _as_dict(found: Beside) -> dict[str, object]:
     orders = {column: ranks(found.of(column)) for column in found.columns}
     known = {column: None if order.rho != order.rho else order.rho for column, order in orders.items()}
     ranked_on = {column: order.shared for column, order in orders.items()}
-    return {"name": found.name, "preset": found.preset, "changed": found.changed, "cells": to_rows(found),
+    return {"name": found.name, "preset": found.preset, "changed": found.changed,
+            "replaced": found.replaced, "cells": to_rows(found),
             "rank_correlation": known, "ranked_on": ranked_on, "missing": found.missing}  # fmt: skip
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from unskew.compare.table import Row, Table
+from unskew.experiment import Experiment
 from unskew.report.speedup import SpeedUp, speed_up
 from unskew.reproduce.catalogue import Target, targets
+from unskew.reproduce.likeness import is_the_papers, replaced
 from unskew.reproduce.plan import Plan
 from unskew.reproduce.printed import Printed, read
 from unskew.results.reference import is_reference
@@ -30,6 +32,8 @@ class Cell:
     failed: tuple[str, ...] = ()
     printed: Printed | None = None
     factors: tuple[SpeedUp, ...] = ()  # a speed-up per repetition
+    played: Experiment | None = None
+    exact: bool = True  # played as the paper did; where it was not, a difference is no mark against anyone
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -43,7 +47,7 @@ class Cell:
 
     @property
     def outside(self) -> bool:
-        return abs(self.difference) > NEAR
+        return self.exact and abs(self.difference) > NEAR
 
     @property
     def speedup(self) -> tuple[float, bool]:
@@ -53,7 +57,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Beside:
-    """A table played again; cells in the order of the recipe. own: the method that the paper proposes."""
+    """A table played again; cells in the order of the recipe. own: the method that the paper proposes.
+
+    changed: what was typed and is not as in the paper; replaced: what stands in for the paper's data, model or skew, by
+    column.
+    """
 
     name: str
     own: str
@@ -61,6 +69,7 @@ class Beside:
     changed: tuple[str, ...]
     cells: tuple[Cell, ...]
     missing: tuple[str, ...]
+    replaced: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -113,17 +122,22 @@ def beside(plan: Plan, table: Table) -> Beside:
     """The finished table of a plan's grid, a column's draws of the split together."""
     printed = read(plan.target.numbers) if plan.target.numbers else {}
     known = elsewhere(plan.target) | printed
-    found = {}
+    found, others = {}, {}
     for label in dict.fromkeys(column.label for column in plan.columns.values()):
         settings = [setting for setting, column in plan.columns.items() if column.label == label]
+        first = next((cell.experiment for cell in plan.grid.cells if cell.setting in settings), None)
+        if first and (words := replaced(first, plan.columns[settings[0]].paper)):
+            others[label] = words
         for method in plan.grid.compare.methods:
             rows = [row for row in table.rows if row.label == method and row.setting in settings]
+            paper = known.get((method, label)) if label not in others else None
             if rows:  # there may be none among recorded runs
-                found[label, method] = _cell(label, method, rows, table, known.get((method, label)), len(settings))
+                cell = _cell(label, method, rows, table, paper, len(settings))
+                found[label, method] = replace(cell, played=first, exact=is_the_papers(plan.changed))
     gone = _not_played(printed, {column for column, _ in found}, plan.absent, set(plan.grid.compare.methods))
-    changed = tuple(f"{key}={value}" for key, value in plan.typed if key != "device")
-    preset = plan.grid.cells[0].experiment.preset
-    return Beside(plan.target.name, plan.target.own, preset, changed, tuple(found.values()), (*plan.missing, *gone))
+    preset, cells = plan.grid.cells[0].experiment.preset, tuple(found.values())
+    target, missing = plan.target, (*plan.missing, *gone)
+    return Beside(target.name, target.own, preset, plan.changed, cells, missing, others)
 
 
 def elsewhere(target: Target) -> dict[tuple[str, str], Printed]:

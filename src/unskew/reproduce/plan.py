@@ -12,8 +12,10 @@ from unskew.compare import grid as grids
 from unskew.compare.grid import GIVEN, Cell, Compare, Grid
 from unskew.core import registry
 from unskew.errors import UserError, nearest
+from unskew.experiment import Experiment
 from unskew.reproduce.catalogue import Target
 from unskew.reproduce.here import how_to_get, unknown_in
+from unskew.reproduce.likeness import changed
 from unskew.strict import dotted
 
 PRESETS = ("paper", "released")
@@ -38,10 +40,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table, on one draw of the split; `own` is what makes it other than the recipe without columns."""
+    """A column of the table, on one draw of the split; `own` is what makes it other than the recipe without columns.
+
+    paper: the column's experiment as its recipe has it, whatever a person typed.
+    """
 
     label: str
     own: dict[str, Any]
+    paper: Experiment
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,7 @@ class Plan:
     missing: tuple[str, ...]
     absent: tuple[str, ...]  # columns whose data are not here
     typed: tuple[tuple[str, Any], ...]
+    changed: tuple[str, ...]  # of it what is not as in the paper, in words
 
     def column_of(self, cell: Cell) -> str:
         return self.columns[cell.setting].label
@@ -61,10 +68,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Choice:
-    """What can be played of what was asked for: methods, and the changes that make each column; and why not more."""
+    """What can be played of what was asked for: methods, and the changes that make each column; and why not more.
+
+    plain: the changes without what a person typed.
+    """
 
     methods: list[dict[str, Any]]
     changes: dict[str, dict[str, Any]]
+    plain: dict[str, dict[str, Any]]
     missing: list[str]
     absent: tuple[str, ...]
 
@@ -80,29 +91,38 @@ def make(target: Target, asked: Asked, data_dir: Path | None = None) -> Plan:
         raise UserError(f"{target.name}: nothing of it can be played here\n" + "\n".join(chosen.missing))
     name, raw, compare = _read(target)
     columns, settings, plain = {}, {}, dotted(recipes.validate(raw, name).resolved())
+    papers = _papers(name, raw, chosen)
     for draw in asked.draws or (None,):  # everything on the first draw of the split before the second
         for label, changes in chosen.changes.items():
             setting = label if draw is None else f"{label} draw {draw}".strip()
             own = {key: value for key, value in compare.settings.get(label, {}).items() if plain.get(key) != value}
-            columns[setting] = Column(label, own)
+            columns[setting] = Column(label, own, papers[label])
             settings[setting] = changes if draw is None else changes | {DRAW: draw}
     section: dict[str, Any] = {"methods": chosen.methods, "settings": settings, "metric": compare.metric}
     section |= {"note": compare.note, "seeds": compare.seeds if asked.seeds is None else asked.seeds}
     grid = grids.build(name, raw, grids.read(section, name), name)
-    return Plan(target, grid, columns, tuple(chosen.missing), chosen.absent, _typed(asked))
+    typed = _typed(asked)
+    return Plan(target, grid, columns, tuple(chosen.missing), chosen.absent, typed, changed(typed, plain))
+
+
+def _papers(name: str, raw: dict[str, Any], chosen: Choice) -> dict[str, Experiment]:
+    """Each column as its recipe has it, with whatever method."""
+    section = {"methods": chosen.methods[:1], "settings": chosen.plain, "seeds": "0"}
+    return {cell.setting: cell.experiment for cell in grids.build(name, raw, grids.read(section, name), name).cells}
 
 
 def choose(target: Target, asked: Asked, data_dir: Path | None = None) -> Choice:
     """Without a look at single runs, which takes longer."""
     name, raw, compare = _read(target)
     typed, preset, columns = _typed(asked), _preset(name, asked.preset), compare.settings or {"": {}}
-    changes = {label: _changes(columns[label], preset, typed) for label in _chosen(asked.only, columns)}
+    plain = {label: _changes(columns[label], preset, ()) for label in _chosen(asked.only, columns)}
+    changes = {label: _changes(columns[label], preset, typed) for label in plain}
     needed = {} if asked.recorded else changes
     absent = {label: why for label, each in needed.items() if (why := how_to_get(_dataset(raw, each), data_dir))}
     methods, missing = _methods(asked.methods, compare)
     missing += [f"{_columns(why, absent)}: {why}" for why in dict.fromkeys(absent.values())]
     here = {label: each for label, each in changes.items() if label not in absent}
-    return Choice(methods, here, missing, tuple(absent))
+    return Choice(methods, here, {label: plain[label] for label in here}, missing, tuple(absent))
 
 
 def methods_of(target: Target) -> list[str]:

@@ -19,8 +19,8 @@ from unskew.results.whole import write_whole
 
 MARK = "*"
 COLUMNS = (
-    "column", "method", "n", "mean", "std", "paper", "paper_std", "difference", "outside", "speedup", "reached",
-    "paper_speedup", "lead", "lead_half_width", "lead_pairs", "failed",
+    "column", "method", "dataset", "model", "rounds", "n", "mean", "std", "paper", "paper_std", "difference", "outside",
+    "speedup", "reached", "paper_speedup", "lead", "lead_half_width", "lead_pairs", "failed",
 )  # fmt: skip
 
 
@@ -53,17 +53,25 @@ def to_rows(found: Beside) -> list[dict[str, Any]]:
         known = {key: round(value, 4) if math.isfinite(value) else None for key, value in values.items()}
         rows.append(
             {"column": cell.column, "method": cell.method, "n": len(cell.scores), "failed": "; ".join(cell.failed)}
+            | _about(cell)
             | known
             | {
                 "paper": cell.printed.mean if cell.printed else None,
                 "paper_std": cell.printed.std if cell.printed else None,
                 "paper_speedup": cell.printed.speedup if cell.printed else None,
-                "outside": cell.outside if known["difference"] is not None else None,
+                "outside": cell.outside if cell.exact and known["difference"] is not None else None,
                 "reached": reached if cell.factors else None,
                 "lead_pairs": lead.pairs if lead else None,
             }
         )
     return rows
+
+
+def _about(cell: Cell) -> dict[str, Any]:
+    """What was played: a column's name is the paper's."""
+    if cell.played is None:
+        return dict.fromkeys(("dataset", "model", "rounds"))
+    return {"dataset": cell.played.data.name, "model": cell.played.model.name, "rounds": cell.played.rounds}
 
 
 def to_markdown(found: Beside) -> str:
@@ -77,7 +85,7 @@ def to_markdown(found: Beside) -> str:
 
 def to_screen(found: Beside) -> Screen:
     head, rows = _grid(found)
-    screen = Screen(box=box.SIMPLE_HEAD, pad_edge=False, caption=escape(caption(found)), caption_justify="left")
+    screen = Screen(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in head:
         screen.add_column(title, overflow="fold")
     for row in rows:
@@ -89,9 +97,26 @@ def caption(found: Beside) -> str:
     """What the numbers are."""
     text = (
         f"{found.name}, preset {found.preset}: best accuracy over the rounds in percent, mean ± standard deviation "
-        f"over n seeds and draws of the split. {MARK}: more than {NEAR:g} points from the paper."
+        "over n seeds and draws of the split."
     )
-    return f"{text} Not as in the paper: {', '.join(found.changed)}." if found.changed else text
+    return " ".join([text, *_mark(found), likeness(found)]).strip()
+
+
+def likeness(found: Beside) -> str:
+    """What was not as in the paper, and what follows for its numbers; nothing if all was."""
+    said = [f"Not as in the paper: {', '.join(found.changed)}."] if found.changed else []
+    by_words: dict[str, list[str]] = {}
+    for column, words in found.replaced.items():
+        by_words.setdefault(", ".join(words), []).append(column)
+    said += [f"No number of the paper stands beside {', '.join(of)}: {words}." for words, of in by_words.items()]
+    if any(cell.printed and not cell.exact for cell in found.cells):
+        said.append("The paper's numbers are those of its own settings, so none is marked as far off.")
+    return " ".join(said)
+
+
+def _mark(found: Beside) -> list[str]:
+    comparable = any(cell.printed and cell.exact for cell in found.cells)
+    return [f"{MARK}: more than {NEAR:g} points from the paper."] if comparable else []
 
 
 def remarks(found: Beside) -> list[str]:
@@ -106,7 +131,9 @@ def remarks(found: Beside) -> list[str]:
 def _agreement(order: Order) -> list[str]:
     """How far the order of the methods is the paper's."""
     what = "rank correlation with the paper"
-    if order.methods and not order.shared:
+    if not order.methods:  # no number of the paper
+        return []
+    if not order.shared:
         return [f"{what} not defined: no repetition (a seed on a draw) that all {order.methods} methods have"]
     if not math.isfinite(order.rho):
         return [f"{what} not defined for {order.methods} methods"]
@@ -123,13 +150,13 @@ def _uneven(cells: Sequence[Cell]) -> list[str]:
 
 
 def _grid(found: Beside) -> tuple[list[str], list[list[str]]]:
-    speeds = found.speeds
-    head = ["column", "method", "ours", "n", "paper", "difference", *["speed-up", "paper's"] * speeds]
+    speeds, numbers = found.speeds, any(cell.printed for cell in found.cells)
+    head = ["column", "method", "ours", "n", *["paper", "difference"] * numbers, *["speed-up", "paper's"] * speeds]
     head += [f"{found.own} less it"]
     rows = []
     for cell in found.cells:
         paper = spread(cell.printed.mean, cell.printed.std or math.nan, 2) if cell.printed else "–"
-        row = [cell.column, cell.method, _ours(cell), str(len(cell.scores)), paper, _gap(cell)]
+        row = [cell.column, cell.method, _ours(cell), str(len(cell.scores)), *[paper, _gap(cell)] * numbers]
         row += [_factor(cell), (cell.printed.speedup if cell.printed else "") or "–"] * speeds
         rows.append([*row, _lead(found, cell)])
     return head, rows

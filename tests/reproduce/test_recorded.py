@@ -130,6 +130,21 @@ def test_a_method_with_another_strength_is_another_run(kept: Path, unskew: Comma
     assert (said.code, "nothing of what was asked for is recorded" in said.err) == (2, True)
 
 
+def test_what_is_missing_is_told_with_the_whole_command(kept: Path, unskew: Command, player: Player) -> None:
+    """Preset, overrides, options and folder, so that typing it plays the very cells that are missing."""
+    given = ("--methods", "fedavg,fedntd", "--rounds", "3", "--preset", "released")
+    for target in ("fedlmd/figure2", "fedlmd/table1"):
+        said = unskew("reproduce", target, "local.lr=0.5", *given, "--recorded", "kept")
+        assert said.code == 2
+        how = f"unskew reproduce {target} local.lr=0.5 {' '.join(given)} --record kept"
+        assert f"play it: {how}" in said.err
+    words = ("reproduce", "fedlmd/table1", *SHOWN, "--only", "cifar10-0.05", "--recorded", "kept")
+    typed = " ".join(SHOWN[:-2])
+    how = f"unskew reproduce fedlmd/table1 {typed} --only cifar10-0.05 --rounds 2 --record kept"
+    assert f"to play what is missing: {how}" in unskew(*words).out
+    assert json.loads(unskew(*words, "--json").out)["play"] == how
+
+
 def test_labels_are_drawn_again_from_their_own_table(player: Player, unskew: Command, tmp_path: Path) -> None:
     words = ("reproduce", "fedlmd/figure2", *SHOWN)
     said = unskew(*words, "--recorded", "kept")

@@ -24,12 +24,12 @@ def keyed(plan: Plan, data: pd.DataFrame) -> pd.DataFrame:
     return data.assign(**{name: column for name, column in more.items() if name not in data})
 
 
-def read(plan: Plan, folder: Path) -> tuple[Plan, pd.DataFrame]:
-    """The recorded table of the plan's runs; the plan's `missing` names methods that are not in it."""
+def read(plan: Plan, folder: Path, how: str) -> tuple[Plan, pd.DataFrame]:
+    """The recorded table of the plan's runs; the plan's `missing` names methods that are not in it. how: to play it."""
     import pandas as pd
 
     path = folder / plan.target.paper / f"{plan.target.key}.csv"
-    how = f"play it: unskew reproduce {plan.target.name} --record {folder}"
+    how = f"play it: {how}"
     if not path.is_file():
         raise UserError(f"{path}: not there, and {plan.target.name} shows more than accuracies by round; {how}")
     table = pd.read_csv(path, keep_default_na=False)

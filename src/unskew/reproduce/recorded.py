@@ -20,6 +20,7 @@ from unskew.reproduce.plan import Asked, Plan
 from unskew.reproduce.play import Done
 from unskew.reproduce.record import key_of
 from unskew.reproduce.shelf import Key, Shelf, shelf
+from unskew.reproduce.typed import command
 
 # Columns that are no part of a key but count if a person typed them: which of them, by the key of a run.
 TYPED = {"precision": "precision", "engine": "engine", "engine.name": "engine"}
@@ -32,13 +33,15 @@ def read(target: Target, asked: Asked, folder: Path) -> tuple[Plan, Done]:
     """
     if asked.device is not None:
         raise UserError("--device: nothing is played with --recorded; leave one of them out")
-    rows, asked = shelf(folder, target.paper), replace(asked, recorded=True)
+    how = command(target.name, asked, folder)
+    rows, asked = shelf(folder, target.paper, how), replace(asked, recorded=True)
     plain = plans.make(target, asked)
     wide = asked if target.is_figure else _all_there_are(asked, plain, rows)
     plan = plain if wide == asked else plans.make(target, wide)
     keys = _keys(plan, wide, rows)
     if not keys:
-        raise UserError(f"{target.name}: nothing of what was asked for is recorded in {rows.folder}; {_there(rows)}")
+        raise UserError(f"{target.name}: nothing of what was asked for is recorded in {rows.folder}; {_there(rows)}\n"
+                        f"play it: {how}")  # fmt: skip
     gone, absent = lacks(plan, {cell.name for cell in plain.grid.cells}, keys)
     there = tuple(cell for cell in plan.grid.cells if cell.name in keys)
     runs = tuple((cell, rows.run(keys[cell.name], cell)) for cell in there)
@@ -72,7 +75,12 @@ def _keys(plan: Plan, asked: Asked, rows: Shelf) -> dict[str, Key]:
 
 
 def _others(plan: Plan, asked: Asked, rows: Shelf) -> Iterator[Plan]:
-    """What the other tables and figures of the paper that have rows would play, were they asked for the same."""
+    """What the other tables and figures of the paper that have rows would play, were they asked for the same: of its
+    seeds and draws those that have rows."""
+    numbers = {column: set(rows.all_of(column)) for column in ("seed", "partition_seed")}
+    seeds = {str(cell.seed) for cell in plan.grid.cells} & numbers["seed"]
+    draws = tuple(draw for draw in asked.draws or () if str(draw) in numbers["partition_seed"])
+    asked = replace(asked, seeds=",".join(sorted(seeds)) or None, draws=draws or None)
     names = dict.fromkeys(cell.experiment.label for cell in plan.grid.cells)
     keys = set(rows.all_of("table")) - {plan.target.key}
     for other in targets().values():

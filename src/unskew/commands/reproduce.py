@@ -113,7 +113,8 @@ def _show(target: Target, asked: Asked, folder: Path, out: Path | None, record: 
         plan, done = recorded.read(target, asked, folder)
         return _tell_table(plan, done, place, as_json, how)
     if _figure(target.name).more_than_curves:
-        plan, data = kept.read(plans.make(target, replace(asked, recorded=True)), folder, how)
+        asked = replace(asked, recorded=kept.datasets(target, folder))
+        plan, data = kept.read(plans.make(target, asked), folder, how)
     else:
         plan, done = recorded.read(target, asked, folder)
         data = games.data(plan, done)

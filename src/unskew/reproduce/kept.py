@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unskew.errors import UserError
+from unskew.reproduce.catalogue import Target
 from unskew.reproduce.figures.labels import TRAINED
 from unskew.reproduce.plan import Plan
 from unskew.reproduce.record import KEY, key_of
@@ -22,6 +23,15 @@ def keyed(plan: Plan, data: pd.DataFrame) -> pd.DataFrame:
     about = {cell.seed: dict(zip(KEY, key_of(plan, cell))) for cell in plan.grid.cells}
     more = {name: data["seed"].map({seed: key[name] for seed, key in about.items()}) for name in ABOUT}
     return data.assign(**{name: column for name, column in more.items() if name not in data})
+
+
+def datasets(target: Target, folder: Path) -> frozenset[str]:
+    """Those that the recorded table has rows of."""
+    import pandas as pd
+
+    path = folder / target.paper / f"{target.key}.csv"
+    table = pd.read_csv(path, dtype=str) if path.is_file() else pd.DataFrame()
+    return frozenset(table["dataset"].dropna()) if "dataset" in table else frozenset()
 
 
 def read(plan: Plan, folder: Path, how: str) -> tuple[Plan, pd.DataFrame]:

@@ -46,6 +46,18 @@ def ours(file: str, row: dict[str, str]) -> dict[str, str]:
     return found
 
 
+def stands_for(label: str) -> str:
+    """The column of the paper's that a column stands in for, by their labels; empty for the paper's own.
+
+    >>> stands_for("hapt-q2-100"), stands_for("hapt"), stands_for("ucihar-q2-100")
+    ('ucihar-q2-100', 'ucihar', '')
+    """
+    for theirs, mine in vocabulary()["stand_ins"].items():
+        if label == mine or label.startswith(f"{mine}-"):
+            return f"{theirs}{label.removeprefix(mine)}"
+    return ""
+
+
 def skew(partition: Partition) -> str:
     """A partition as the column `setting` of the results calls it.
 

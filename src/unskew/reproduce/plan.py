@@ -13,9 +13,11 @@ from unskew.compare.grid import GIVEN, Cell, Compare, Grid
 from unskew.core import registry
 from unskew.errors import UserError, nearest
 from unskew.experiment import Experiment
+from unskew.reproduce import standin
 from unskew.reproduce.catalogue import Target
-from unskew.reproduce.here import how_to_get, unknown_in
+from unskew.reproduce.here import unknown_in
 from unskew.reproduce.likeness import changed
+from unskew.reproduce.names import stands_for
 from unskew.strict import dotted
 
 PRESETS = ("paper", "released")
@@ -35,7 +37,7 @@ class Asked:
     rounds: int | None = None
     device: str | None = None
     preset: str = "paper"
-    recorded: bool = False  # to be shown from what was recorded, for which no data are needed
+    recorded: frozenset[str] | None = None  # to be shown from what was recorded: the datasets that have rows
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,10 @@ def make(target: Target, asked: Asked, data_dir: Path | None = None) -> Plan:
             f"--draws: {target.name} is a figure, whose lines go over seeds; type partition.seed=N for another"
         )
     chosen = choose(target, asked, data_dir)
+    stand_ins = {label: stands_for(label) for label in chosen.changes if target.is_figure}
+    both = [f"{label} stands in for {of}" for label, of in stand_ins.items() if of and of in chosen.changes]
+    if both:
+        raise UserError(f"--only: {both[0]}; a figure shows one of them")
     if not chosen.changes or not chosen.methods:
         raise UserError(f"{target.name}: nothing of it can be played here\n" + "\n".join(chosen.missing))
     name, raw, compare = _read(target)
@@ -115,14 +121,17 @@ def choose(target: Target, asked: Asked, data_dir: Path | None = None) -> Choice
     """Without a look at single runs, which takes longer."""
     name, raw, compare = _read(target)
     typed, preset, columns = _typed(asked), _preset(name, asked.preset), compare.settings or {"": {}}
-    plain = {label: _changes(columns[label], preset, ()) for label in _chosen(asked.only, columns)}
-    changes = {label: _changes(columns[label], preset, typed) for label in plain}
-    needed = {} if asked.recorded else changes
-    absent = {label: why for label, each in needed.items() if (why := how_to_get(_dataset(raw, each), data_dir))}
+    changes = {label: _changes(columns[label], preset, typed) for label in _chosen(asked.only, columns)}
+    data = {label: _dataset(raw, each) for label, each in changes.items()}
+    if asked.recorded is None:
+        found = standin.played(data, asked.only is not None, data_dir)
+    else:
+        found = standin.recorded(data, asked.only is not None, asked.recorded)
     methods, missing = _methods(asked.methods, compare)
-    missing += [f"{_columns(why, absent)}: {why}" for why in dict.fromkeys(absent.values())]
-    here = {label: each for label, each in changes.items() if label not in absent}
-    return Choice(methods, here, {label: plain[label] for label in here}, missing, tuple(absent))
+    # A stand-in's experiment in the paper is that of the column it stands in for.
+    plain = {label: _changes(columns.get(stands_for(label), columns[label]), preset, ()) for label in found.here}
+    here = {label: changes[label] for label in found.here}
+    return Choice(methods, here, plain, [*missing, *found.missing], tuple(found.absent))
 
 
 def methods_of(target: Target) -> list[str]:
@@ -159,12 +168,6 @@ def _changes(column: dict[str, Any], preset: dict[str, Any], typed: Sequence[tup
     names = {key: value for key, value in column.items() if key.endswith(".name")}
     below = {key: value for key, value in (names | preset | column).items() if key not in dict(typed)}
     return below | dict(typed)
-
-
-def _columns(why: str, absent: dict[str, str]) -> str:
-    """The columns that are absent for one reason."""
-    labels = [label for label, each in absent.items() if each == why]
-    return f"column {labels[0]}" if len(labels) == 1 else f"columns {', '.join(labels)}"
 
 
 def _chosen(only: tuple[str, ...] | None, columns: dict[str, Any]) -> list[str]:

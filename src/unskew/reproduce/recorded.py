@@ -34,7 +34,8 @@ def read(target: Target, asked: Asked, folder: Path) -> tuple[Plan, Done]:
     if asked.device is not None:
         raise UserError("--device: nothing is played with --recorded; leave one of them out")
     how = command(target.name, asked, folder)
-    rows, asked = shelf(folder, target.paper, how), replace(asked, recorded=True)
+    rows = shelf(folder, target.paper, how)
+    asked = replace(asked, recorded=frozenset(rows.all_of("dataset")))
     plain = plans.make(target, asked)
     wide = asked if target.is_figure else _all_there_are(asked, plain, rows)
     plan = plain if wide == asked else plans.make(target, wide)

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Drawing
 from unskew import recipe as recipes
 from unskew.compare.grid import Compare
 from unskew.errors import UserError
+from unskew.reproduce.names import stands_for
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ def recipe_of(name: str) -> str:
 
 
 def wanted(name: str) -> tuple[list[str], list[str]]:
-    """Labels of the methods and of the settings that a figure's recipe has."""
+    """Labels of the methods and of the settings that a figure's recipe has, without those that stand in for others."""
     compare = Compare.model_validate(recipes.read(recipe_of(name))[2])
-    return list(compare.methods), list(compare.settings)
+    return list(compare.methods), [label for label in compare.settings if not stands_for(label)]
 
 
 def check_some(frame: pd.DataFrame, name: str) -> None:

@@ -105,6 +105,36 @@ def test_figure_completes_on_a_stand_in(
     assert len(lines) == len(player.played), "rows of other runs were taken for the same"
 
 
+def test_below_a_figure_stands_how_it_was_played(
+    player: Player, unskew: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Played or recorded: preset, draw of the split, what was changed, and what is missing."""
+    below: list[str] = []
+    monkeypatch.setattr(
+        "unskew.reproduce.play._drawn", lambda picture, kind: below.append(picture.get_supxlabel()) or b""
+    )
+    words = ("reproduce", "fedlmd/figure4", *SMALL[:-2], "--methods", "fedavg", "--preset", "released")
+    assert unskew(*words, "--device", "cpu", "--record", "kept").code == 0
+    assert unskew(*words, "--recorded", "kept", "--out", "again").code == 0
+    played, _, shown, _ = (" ".join(text.split()) for text in below)
+    assert "digits, seed 0. Preset released, draw 19940817 of the split. Not as in the paper: data=digits" in played
+    assert "rounds=2 instead of 200" in played
+    assert "Missing: fedavg-kd, fedlmd, fedntd." in played
+    assert shown == played
+    assert "not played" not in shown
+
+
+def test_a_column_is_called_the_same_in_tables_and_figures() -> None:
+    tables, figures = (
+        {label for name in names for label in grids.read(read(name.replace("/", "-"))[2], name).settings}
+        for names in (
+            [name for name in TABLES if name.startswith("fedlmd/")],
+            [f"fedlmd/figure{n}" for n in (2, 4, 5, 6, 9)],
+        )
+    )
+    assert figures <= tables
+
+
 def test_started_again_it_plays_only_what_is_missing(player: Player, unskew: Command) -> None:
     first = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE)
     assert first.code == 0, first.err

@@ -94,7 +94,7 @@ def test_a_figure_is_drawn_from_the_curves_of_a_table(kept: Path, unskew: Comman
     assert set(table["method"]) == {"fedavg", "fedlmd", "fedprox"}
     mine = curves[(curves["partition_seed"] == 19940817) & (curves["round"] > 0)].sort_values(["method", "round"])
     assert list(table.sort_values(["method", "round"])["accuracy"]) == pytest.approx(list(mine["accuracy"]), abs=0.005)
-    assert "column alpha=0.3: not recorded" in told["missing"]
+    assert "column cifar10-0.3: not recorded" in told["missing"]
     assert (kept / "figure6.svg").read_bytes() == (tmp_path / "out" / "figure6.svg").read_bytes()
     assert set(pd.read_csv(kept / "accuracy.csv")["table"]) == {"table3-lda"}, "a run was recorded twice"
 
@@ -182,7 +182,7 @@ def test_a_broken_row_is_told(kept: Path, unskew: Command) -> None:
 
 
 def test_the_recorded_figures_are_those_of_the_recorded_curves(unskew: Command, tmp_path: Path) -> None:
-    for number, only in ((4, ()), (6, ("--only", "alpha=0.05"))):
+    for number, only in ((4, ()), (6, ("--only", "cifar10-0.05"))):
         words = (*only, "--preset", "released", "--recorded", RESULTS, "--out", tmp_path)
         assert unskew("reproduce", f"fedlmd/figure{number}", *words).code == 0
         name = f"figure{number}.csv"

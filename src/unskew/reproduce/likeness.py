@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from unskew.compare.grid import Cell
 from unskew.experiment import Experiment
 from unskew.reproduce.names import skew
 
@@ -35,6 +36,16 @@ def changed(typed: Iterable[tuple[str, Any]], plain: dict[str, Any]) -> tuple[st
         before = plain.get(key, plain.get(f"{key}.name"))
         words.append(f"{key}={value}" + (f" instead of {before}" if before is not None else ""))
     return tuple(words)
+
+
+def how_played(cells: Sequence[Cell], papers: Mapping[str, Experiment], words: Sequence[str]) -> str:
+    """Preset, draws of the split and what is not as in the paper, for below a figure. papers: by setting."""
+    presets = dict.fromkeys(cell.experiment.preset for cell in cells)
+    draws = dict.fromkeys(str(draw) for cell in cells if (draw := cell.experiment.partition.seed) is not None)
+    said = f"preset {', '.join(presets)}" + (f", draw {', '.join(draws)} of the split" if draws else "")
+    others = dict.fromkeys(word for cell in cells for word in replaced(cell.experiment, papers[cell.setting]))
+    changes = [*words, *(word for word in others if not words)]
+    return f"{said[0].upper()}{said[1:]}." + (f" Not as in the paper: {', '.join(changes)}." if changes else "")
 
 
 def is_the_papers(words: Iterable[str]) -> bool:

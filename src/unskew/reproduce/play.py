@@ -113,8 +113,10 @@ def data(plan: Plan, done: Done) -> pd.DataFrame:
 def figure(plan: Plan, data: pd.DataFrame, out: Path) -> list[Path]:
     """The figure's table and picture."""
     from unskew.reproduce.figures import FIGURES
+    from unskew.reproduce.likeness import how_played
 
-    picture = FIGURES[plan.target.name].draw(data)
+    papers = {setting: column.paper for setting, column in plan.columns.items()}
+    picture = FIGURES[plan.target.name].draw(data, note=how_played(plan.grid.cells, papers, plan.changed))
     text = data.to_csv(index=False, lineterminator="\n").encode()
     for name, contents in zip(answers(plan), (text, _drawn(picture, "svg"), _drawn(picture, "png"))):
         write_whole(out / name, contents)

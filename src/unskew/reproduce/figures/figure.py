@@ -22,7 +22,7 @@ class Figure:
     name: str  # as `unskew reproduce` calls it
     title: str
     data: Callable[[list[Any]], pd.DataFrame]  # of runs played, or of cells planned
-    draw: Callable[[pd.DataFrame], Drawing]
+    draw: Callable[..., Drawing]  # of the table, with a note on how it was played
     more_than_curves: bool = False  # accuracies by round do not give its table
     planned: bool = False  # from the experiments alone: nothing is played
 
@@ -68,10 +68,10 @@ def missing(methods: Sequence[str], settings: Sequence[str], found: Collection[t
     return "; ".join(word for word in words if word)
 
 
-def caption(frame: pd.DataFrame, what: str, absent: str) -> str:
-    """Below a figure: data and seeds, what is drawn, what is not there. frame: dataset, seed, series."""
-    text = f"{', '.join(frame['dataset'].unique())}, {_seeds(frame)}. {what}"
-    return f"{text} Missing, not played: {absent}." if absent else text
+def caption(frame: pd.DataFrame, what: str, absent: str, note: str = "") -> str:
+    """Below a figure: data and seeds, how it was played, what is drawn, what is missing. frame: dataset, seed."""
+    words = [f"{', '.join(frame['dataset'].unique())}, {_seeds(frame)}.", note, what]
+    return " ".join([*(word for word in words if word), *([f"Missing: {absent}."] if absent else [])])
 
 
 def _seeds(frame: pd.DataFrame) -> str:

@@ -78,7 +78,8 @@ def test_speed_up_of_a_method_that_never_arrives_is_one_and_says_so() -> None:
     )
     text = to_markdown(found)
     assert "| 3.00 | 5.26 |" in text
-    assert "| 1.00 (not reached) | Failed |" in text
+    assert "| 1.00, not reached | Failed |" in text
+    assert "not reached: some repetition never has it and counts as 1" in text
     assert "| – | 1.20 |" in text
     assert [row["reached"] for row in to_rows(found)] == [True, False, None]
 

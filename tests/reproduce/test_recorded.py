@@ -94,7 +94,7 @@ def test_a_figure_is_drawn_from_the_curves_of_a_table(kept: Path, unskew: Comman
     assert set(table["method"]) == {"fedavg", "fedlmd", "fedprox"}
     mine = curves[(curves["partition_seed"] == 19940817) & (curves["round"] > 0)].sort_values(["method", "round"])
     assert list(table.sort_values(["method", "round"])["accuracy"]) == pytest.approx(list(mine["accuracy"]), abs=0.005)
-    assert "column cifar10-0.3: not recorded" in told["missing"]
+    assert "columns cifar10-0.3, cifar10-0.5: not recorded" in told["missing"]
     assert (kept / "figure6.svg").read_bytes() == (tmp_path / "out" / "figure6.svg").read_bytes()
     assert set(pd.read_csv(kept / "accuracy.csv")["table"]) == {"table3-lda"}, "a run was recorded twice"
 

@@ -11,6 +11,7 @@ from unskew.experiment import Experiment
 from unskew.report.speedup import SpeedUp, speed_up
 from unskew.reproduce.catalogue import Target, targets
 from unskew.reproduce.likeness import is_the_papers, replaced
+from unskew.reproduce.names import columns
 from unskew.reproduce.plan import Plan
 from unskew.reproduce.printed import Printed, read
 from unskew.results.reference import is_reference
@@ -147,14 +148,15 @@ def elsewhere(target: Target) -> dict[tuple[str, str], Printed]:
 
 
 def _not_played(
-    printed: Iterable[tuple[str, str]], columns: set[str], absent: tuple[str, ...], methods: set[str]
+    printed: Iterable[tuple[str, str]], there: set[str], absent: tuple[str, ...], methods: set[str]
 ) -> list[str]:
     """Cells of the paper's table that nobody asked for: they are named, so that no one takes a part for the whole."""
-    left = {column: "" for _, column in printed if column not in (*columns, *absent)}
-    for column in sorted(columns):
+    whole = list(dict.fromkeys(column for _, column in printed if column not in (*there, *absent)))
+    said = [f"{columns(whole)}: not played"] if whole else []
+    for column in sorted(there):
         if names := [method for method, of in printed if of == column and method not in methods]:
-            left[column] = f", {', '.join(names)}"
-    return [f"column {column}{names}: not played" for column, names in left.items()]
+            said.append(f"{columns([column])}, {', '.join(names)}: not played")
+    return said
 
 
 def _cell(column: str, method: str, rows: list[Row], table: Table, printed: Printed | None, draws: int) -> Cell:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from unskew.compare.grid import Cell
+from unskew.reproduce.names import columns
 from unskew.reproduce.plan import Plan
 
 Repetition = tuple[int | None, int]  # draw of the split and seed
@@ -15,12 +16,12 @@ def lacks(plan: Plan, asked: Collection[str], there: Collection[str]) -> tuple[l
 
     A repetition counts as lacking where it was asked for, or where another method of its column has it.
     """
-    columns: dict[str, list[Cell]] = {}
+    by_column: dict[str, list[Cell]] = {}
     for cell in plan.grid.cells:
-        columns.setdefault(plan.column_of(cell), []).append(cell)
-    absent = [column for column, cells in columns.items() if not any(cell.name in there for cell in cells)]
-    said = [f"{_column(column)}: not recorded" for column in absent]
-    for column, cells in columns.items():
+        by_column.setdefault(plan.column_of(cell), []).append(cell)
+    absent = [column for column, cells in by_column.items() if not any(cell.name in there for cell in cells)]
+    said = [f"{columns(absent)}: not recorded"] if absent else []
+    for column, cells in by_column.items():
         said += [] if column in absent else _of_column(column, cells, asked, there)
     return said, absent
 
@@ -37,8 +38,8 @@ def _of_column(column: str, cells: Sequence[Cell], asked: Collection[str], there
             none.append(method)
         elif gone:
             some.setdefault(tuple(map(repetition, gone)), []).append(method)
-    said = [f"{_column(column)}, {', '.join(none)}: not recorded"] if none else []
-    return said + [f"{_column(column)}, {', '.join(names)}: not recorded: {spell(r)}" for r, names in some.items()]
+    said = [f"{columns([column])}, {', '.join(none)}: not recorded"] if none else []
+    return said + [f"{columns([column])}, {', '.join(names)}: not recorded: {spell(r)}" for r, names in some.items()]
 
 
 def repetition(cell: Cell) -> Repetition:
@@ -67,7 +68,3 @@ def spell(repetitions: Sequence[Repetition]) -> str:
 
 def _many(word: str, values: Sequence[str]) -> str:
     return f"{word}{'s' * (len(values) > 1)} {', '.join(values)}"
-
-
-def _column(label: str) -> str:
-    return f"column {label}" if label else "the figure"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unskew.reproduce.here import how_to_get
-from unskew.reproduce.names import stands_for
+from unskew.reproduce.names import columns, stands_for
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Columns:
             labels = [label for label, each in self.absent.items() if each == why]
             others = [self.places[label] for label in labels if label in self.places]
             place = f"; in its place, beside no number of the paper: {', '.join(others)}" if others else ""
-            said.append(f"{_columns(labels)}: {why}{place}")
+            said.append(f"{columns(labels)}: {why}{place}")
         return said
 
 
@@ -59,9 +59,3 @@ def _places(data: Mapping[str, str], there: set[str]) -> dict[str, str]:
     """Columns that are not there and whose stand-in is."""
     stand_ins = {stands_for(label): label for label in data if _is_stand_in(label, data) and label in there}
     return {of: label for of, label in stand_ins.items() if of not in there}
-
-
-def _columns(labels: list[str]) -> str:
-    if labels == [""]:
-        return "all of it"
-    return f"column{'s' * (len(labels) > 1)} {', '.join(labels)}"

@@ -99,7 +99,7 @@ def caption(found: Beside) -> str:
         f"{found.name}, preset {found.preset}: best accuracy over the rounds in percent, mean ± standard deviation "
         "over n seeds and draws of the split."
     )
-    return " ".join([text, *_mark(found), likeness(found)]).strip()
+    return " ".join([text, *_mark(found), *_columns_in_words(found), likeness(found)]).strip()
 
 
 def likeness(found: Beside) -> str:
@@ -112,6 +112,23 @@ def likeness(found: Beside) -> str:
     if any(cell.printed and not cell.exact for cell in found.cells):
         said.append("The paper's numbers are those of its own settings, so none is marked as far off.")
     return " ".join(said)
+
+
+def _columns_in_words(found: Beside) -> list[str]:
+    """What the columns after the paper's numbers are."""
+    said = []
+    if found.speeds:
+        said.append(
+            "Speed-up: rounds played, divided by the first round that has FedAvg's best accuracy; not reached: some "
+            "repetition never has it and counts as 1, where the paper prints 1.00 or Failed."
+        )
+    if _has_leads(found):
+        said.append(f"{found.own} less it: mean of the n paired differences, with their 95 % interval from two on.")
+    return said
+
+
+def _has_leads(found: Beside) -> bool:
+    return any(found.lead(cell) for cell in found.cells)
 
 
 def _mark(found: Beside) -> list[str]:
@@ -152,13 +169,14 @@ def _uneven(cells: Sequence[Cell]) -> list[str]:
 def _grid(found: Beside) -> tuple[list[str], list[list[str]]]:
     speeds, numbers = found.speeds, any(cell.printed for cell in found.cells)
     head = ["column", "method", "ours", "n", *["paper", "difference"] * numbers, *["speed-up", "paper's"] * speeds]
-    head += [f"{found.own} less it"]
+    leads = _has_leads(found)
+    head += [f"{found.own} less it"] * leads
     rows = []
     for cell in found.cells:
         paper = spread(cell.printed.mean, cell.printed.std or math.nan, 2) if cell.printed else "–"
         row = [cell.column, cell.method, _ours(cell), str(len(cell.scores)), *[paper, _gap(cell)] * numbers]
         row += [_factor(cell), (cell.printed.speedup if cell.printed else "") or "–"] * speeds
-        rows.append([*row, _lead(found, cell)])
+        rows.append([*row, *[_lead(found, cell)] * leads])
     return head, rows
 
 
@@ -176,7 +194,7 @@ def _factor(cell: Cell) -> str:
     if not cell.factors:
         return "–"
     factor, reached = cell.speedup
-    return f"{factor:.2f}{'' if reached else ' (not reached)'}"
+    return f"{factor:.2f}{'' if reached else ', not reached'}"
 
 
 def _lead(found: Beside, cell: Cell) -> str:

@@ -91,7 +91,7 @@ def report(plan: Plan, ours: Table, found: Beside, out: Path) -> Path:
     printed = {
         (row.setting, row.label): numbers.get((plan.columns[row.setting].label, row.label), "") for row in ours.rows
     }
-    note = " ".join(text for text in (ours.note, likeness(found)) if text)
+    note = " ".join(text for text in (ours.note, f"Preset {found.preset}.", likeness(found)) if text)
     return page.write(replace(ours, note=note), out / PAGE, printed)
 
 

@@ -8,7 +8,10 @@ import pandas as pd
 import pytest
 
 from runs.conftest import Command
+from unskew.core import registry
+from unskew.data import names
 from unskew.reproduce.catalogue import Target, find, targets
+from unskew.reproduce.names import vocabulary
 from unskew.reproduce.plan import Asked, make
 from unskew.reproduce.record import setting_of
 
@@ -61,6 +64,15 @@ def test_rows_of_a_stand_in_have_its_name_and_the_rows_of_a_client(
     line = pd.read_csv(tmp_path / "kept" / "flea" / "accuracy.csv", dtype=str).iloc[0]
     assert (line["table"], line["dataset"], line["local_size"]) == ("table1", "digits", "50")
     assert ",".join(line.index) == COLUMNS
+
+
+@pytest.mark.parametrize(
+    "file", sorted((REPOSITORY / "results").glob("*/accuracy.csv")), ids=lambda path: path.parent.name
+)
+def test_recorded_rows_have_registry_names(file: Path) -> None:
+    lines = pd.read_csv(file, dtype=str, keep_default_na=False)
+    assert set(lines["dataset"]) <= {*names(), *vocabulary()["stand_ins"].values()}
+    assert {name for label in lines["method"] for name in label.split("+")} <= {*registry.known(), *registry.PARTS}
 
 
 def test_nothing_is_recorded_unasked(player: Player, unskew: Command, tmp_path: Path) -> None:

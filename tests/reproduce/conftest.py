@@ -57,3 +57,9 @@ def player(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Player:
     monkeypatch.setattr(queue, "play", made := Player())
     monkeypatch.setattr("unskew.compare.page.write", lambda table, path, printed: path.write_text(str(printed)))
     return made
+
+
+@pytest.fixture
+def as_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in counts as the paper's data and model, so that its numbers stand beside ours."""
+    monkeypatch.setattr("unskew.reproduce.beside.replaced", lambda played, paper: [])

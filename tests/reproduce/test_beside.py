@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 from unskew.report.speedup import SpeedUp, speed_up
-from unskew.reproduce.beside import Beside, Cell, ranks
+from unskew.reproduce.beside import Beside, Cell, Order, ranks
 from unskew.reproduce.printed import Printed
 from unskew.reproduce.write import remarks, to_csv, to_markdown, to_rows
 
@@ -46,10 +47,24 @@ def test_a_cell_without_numbers_has_neither_difference_nor_mark() -> None:
 def test_rank_correlation_by_hand() -> None:
     # Ranks ours 1 2 3 4, theirs 1 2 4 3: rho = 1 - 6 (0 + 0 + 1 + 1) / (4 (16 - 1)) = 0.8.
     cells = [cell("a", [1.0], 10.0), cell("b", [2.0], 20.0), cell("c", [3.0], 40.0), cell("d", [4.0], 30.0)]
-    assert ranks(cells) == (pytest.approx(0.8), 4)
-    assert ranks([*cells, cell("e", [9.0], None), cell("f", [], 9.0)]) == (pytest.approx(0.8), 4)
-    assert math.isnan(ranks(cells[:2])[0]), "two methods have no order worth a number"
+    assert ranks(cells) == Order(pytest.approx(0.8), 4, 1, 1)
+    assert ranks([*cells, cell("e", [9.0], None), cell("f", [], 9.0)]) == Order(pytest.approx(0.8), 4, 1, 1)
+    assert math.isnan(ranks(cells[:2]).rho), "two methods have no order worth a number"
     assert "c: rank correlation with the paper 0.80 over 4 methods" in remarks(beside(*cells))
+
+
+def test_methods_are_ranked_on_the_repetitions_that_all_of_them_have() -> None:
+    cells = [cell("a", [1.0, 99.0], 10.0), cell("b", [2.0], 20.0), cell("c", [3.0], 30.0)]
+    assert ranks(cells) == Order(pytest.approx(1.0), 3, 1, 2), "a mean over an easy draw was ranked"
+    said = remarks(beside(*cells))
+    assert (
+        "c: rank correlation with the paper 1.00 over 3 methods, on the 1 of 2 repetitions that all of them have"
+        in said
+    )
+    assert any("methods have different repetitions" in line for line in said)
+    apart = [replace(cells[1], scores={5: 2.0}), *cells[::2]]
+    assert math.isnan(ranks(apart).rho)
+    assert any("no repetition" in line for line in remarks(beside(*apart)))
 
 
 def test_speed_up_of_a_method_that_never_arrives_is_one_and_says_so() -> None:
@@ -63,7 +78,8 @@ def test_speed_up_of_a_method_that_never_arrives_is_one_and_says_so() -> None:
     )
     text = to_markdown(found)
     assert "| 3.00 | 5.26 |" in text
-    assert "| 1.00 (not reached) | Failed |" in text
+    assert "| 1.00, not reached | Failed |" in text
+    assert "not reached: some repetition never has it and counts as 1" in text
     assert "| – | 1.20 |" in text
     assert [row["reached"] for row in to_rows(found)] == [True, False, None]
 
@@ -87,5 +103,5 @@ def test_what_is_missing_is_listed_and_files_are_plain() -> None:
     found = beside(cell("fedavg", [33.0], 33.02), missing=("column mnist-0.1: not played",))
     assert "- missing: column mnist-0.1: not played" in to_markdown(found)
     head, line = to_csv(found).splitlines()
-    assert head.startswith("column,method,n,mean,std,paper,")
-    assert line.startswith("c,fedavg,1,33.0000,,33.0200,,-0.0200,False,")
+    assert head.startswith("column,method,dataset,model,rounds,n,mean,std,paper,")
+    assert line.startswith("c,fedavg,,,,1,33.0000,,33.0200,,-0.0200,False,")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from unskew.compare import grid as grids
 from unskew.recipe import read
 from unskew.reproduce.catalogue import targets
 from unskew.reproduce.figures import FIGURES, clusters, leaks
+from unskew.reproduce.names import stands_for
 
 from .conftest import SMALL, Player
 
@@ -22,6 +25,7 @@ FIGURE_NAMES = [target.name for target in targets().values() if target.recipe an
 ONE = ("--only", "cifar10-0.05", "--methods", "fedavg,fedlmd", "--seeds", "0")
 
 
+@pytest.mark.usefixtures("as_the_papers")
 @pytest.mark.parametrize("name", TABLES)
 def test_table_completes_on_a_stand_in(name: str, player: Player, unskew: Command, tmp_path: Path) -> None:
     compare = grids.read(read(name.replace("/", "-"))[2], name)
@@ -42,6 +46,11 @@ def test_a_figure_takes_no_draws(unskew: Command, monkeypatch: pytest.MonkeyPatc
     assert (said.code, "lines go over seeds" in said.err) == (2, True)
 
 
+def test_a_figure_shows_a_column_or_its_stand_in(unskew: Command, player: Player) -> None:
+    said = unskew("reproduce", "flea/figure7", *SMALL, "--only", "ucihar,hapt")
+    assert (said.code, "hapt stands in for ucihar; a figure shows one of them" in said.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("columns", "more"),
     [(["cifar10-q3-100"], ()), (["ucihar-0.3-100", "cifar10-0.5-50"], ("partition.min=1", "partition.block=0"))],
@@ -56,7 +65,7 @@ def test_flea_table1_completes_for_all_that_share(
     assert said.code == 0, said.err
     cells = json.loads(said.out)["cells"]
     assert [(c["column"], c["method"]) for c in cells] == [(c, m) for c in columns for m in methods]
-    assert all(c["paper"] and c["n"] == 1 for c in cells)
+    assert all(c["n"] == 1 and c["dataset"] == "digits" for c in cells)
 
 
 # What the stand-in's options do not fit: iid splits have no draws, and other clients are recorded.
@@ -78,7 +87,8 @@ def test_figure_completes_on_a_stand_in(
     monkeypatch.setattr(clusters, "CASES", {"100 rows": (100, 2, 0)})
     compare = grids.read(read(name.replace("/", "-"))[2], name)
     few = ["--methods", ",".join(list(compare.methods)[:2])]
-    few += ["--only", ",".join(list(compare.settings)[:2])] if compare.settings else []
+    columns = [label for label in compare.settings if not stands_for(label)]
+    few += ["--only", ",".join(columns[:2])] if columns else []
     more, less = OTHER.get(name, ((), ()))
     small = [*(word for word in SMALL if not word.startswith(less)), *more] if less else [*SMALL, *more]
     said = unskew("reproduce", name, *small, *few, "--seeds", "0", "--out", tmp_path / "out", "--record", "kept")
@@ -94,6 +104,36 @@ def test_figure_completes_on_a_stand_in(
     lines = pd.read_csv(kept / "accuracy.csv", keep_default_na=False)
     assert set(lines["table"]) == {key}
     assert len(lines) == len(player.played), "rows of other runs were taken for the same"
+
+
+def test_below_a_figure_stands_how_it_was_played(
+    player: Player, unskew: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Played or recorded: preset, draw of the split, what was changed, and what is missing."""
+    below: list[str] = []
+    monkeypatch.setattr(
+        "unskew.reproduce.play._drawn", lambda picture, kind: below.append(picture.get_supxlabel()) or b""
+    )
+    words = ("reproduce", "fedlmd/figure4", *SMALL[:-2], "--methods", "fedavg", "--preset", "released")
+    assert unskew(*words, "--device", "cpu", "--record", "kept").code == 0
+    assert unskew(*words, "--recorded", "kept", "--out", "again").code == 0
+    played, _, shown, _ = (" ".join(text.split()) for text in below)
+    assert "digits, seed 0. Preset released, draw 19940817 of the split. Not as in the paper: data=digits" in played
+    assert "rounds=2 instead of 200" in played
+    assert "Missing: fedavg-kd, fedlmd, fedntd." in played
+    assert shown == played
+    assert "not played" not in shown
+
+
+def test_a_column_is_called_the_same_in_tables_and_figures() -> None:
+    tables, figures = (
+        {label for name in names for label in grids.read(read(name.replace("/", "-"))[2], name).settings}
+        for names in (
+            [name for name in TABLES if name.startswith("fedlmd/")],
+            [f"fedlmd/figure{n}" for n in (2, 4, 5, 6, 9)],
+        )
+    )
+    assert figures <= tables
 
 
 def test_started_again_it_plays_only_what_is_missing(player: Player, unskew: Command) -> None:
@@ -124,6 +164,7 @@ def test_tables_share_the_runs_they_have_in_common(player: Player, unskew: Comma
     assert len(player.played) == 2
 
 
+@pytest.mark.usefixtures("as_the_papers")
 def test_real_processes_play_it_too(unskew: Command, tmp_path: Path) -> None:
     said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE[:2], "--methods", "fedavg", "--seeds", "0", "--jobs", "1",
                   "--out", tmp_path / "out", "--json")  # fmt: skip
@@ -139,7 +180,7 @@ def test_a_failing_cell_is_reported_and_the_others_stand(player: Player, unskew:
     said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--out", tmp_path / "out", "--record", tmp_path / "kept")
     assert said.code == 2
     assert "cifar10-0.05, fedlmd: seed 0 failed: the loss is not finite" in said.out
-    assert "| cifar10-0.05 | fedlmd | failed | 0 | 50.45 |" in (tmp_path / "out" / "table.md").read_text()
+    assert "| cifar10-0.05 | fedlmd | failed | 0 |" in (tmp_path / "out" / "table.md").read_text()
     kept = pd.read_csv(tmp_path / "kept" / "fedlmd" / "accuracy.csv")
     assert list(kept["method"]) == ["fedavg"], "a run that is not finished was recorded"
 
@@ -154,11 +195,41 @@ def test_draws_of_the_split_are_repetitions(player: Player, unskew: Command) -> 
 
 def test_cells_that_were_left_out_are_named(player: Player, unskew: Command) -> None:
     said = unskew("reproduce", "fedlmd/table3-lda", *SMALL, *ONE)
-    assert "missing: column mnist-0.1: not played" in said.out
+    found = re.search("missing: columns (.*): not played", said.out)
+    assert found
+    assert set(found[1].split(", ")) == {
+        "cifar10-0.1", "cifar10-0.3", "cifar10-0.5", "mnist-0.1", "cifar100-0.1", "cinic10-0.1",
+    }  # fmt: skip
     assert "missing: column cifar10-0.05, fedcurv, fedprox" in said.out
-    assert "Not as in the paper: data=digits, model=mlp" in " ".join(said.out.split())
+    assert "Not as in the paper: data=digits instead of cifar10, model=mlp instead of cnn" in " ".join(said.out.split())
 
 
+def test_a_stand_in_has_no_number_of_the_paper_beside_it(player: Player, unskew: Command, tmp_path: Path) -> None:
+    few = (*ONE[:2], "--methods", "fedavg,fedlmd,fedntd", "--seeds", "0")
+    said = unskew("reproduce", "fedlmd/table1", *SMALL, *few, "--out", tmp_path)
+    assert said.code == 0, said.err
+    page = (tmp_path / "table.md").read_text()
+    assert "No number of the paper stands beside cifar10-0.05: digits in place of cifar10, mlp in place of cnn." in page
+    assert "33.02" not in page + said.out + (tmp_path / "report.html").read_text()
+    assert "| difference |" not in page
+    assert "rank correlation" not in page
+    rows = pd.read_csv(tmp_path / "table.csv")
+    assert rows[["paper", "difference", "outside"]].isna().all(axis=None)
+    assert set(rows[["dataset", "model", "rounds"]].itertuples(index=False, name=None)) == {("digits", "mlp", 2)}
+
+
+@pytest.mark.usefixtures("as_the_papers")
+def test_fewer_rounds_keep_the_papers_number_and_are_told(player: Player, unskew: Command, tmp_path: Path) -> None:
+    assert unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--out", tmp_path).code == 0
+    page = (tmp_path / "table.md").read_text()
+    assert "| 33.02 | " in page
+    assert "rounds=2 instead of 200" in page
+    assert "The paper's numbers are those of its own settings, so none is marked as far off." in page
+    assert " *" not in page
+    assert pd.read_csv(tmp_path / "table.csv")["outside"].isna().all()
+
+
+@pytest.mark.usefixtures("as_the_papers")
 def test_a_method_of_another_table_has_the_number_printed_there(player: Player, unskew: Command) -> None:
     said = unskew(
         "reproduce", "fedlmd/table3-lda", *SMALL, *ONE[:2], "--methods", "fedlmd-tf", "--seeds", "0", "--json"
@@ -184,6 +255,14 @@ def test_columns_without_data_are_missing_and_stop_no_other(player: Player, unsk
         (["--methods", "fedavgg"], "did you mean fedavg?"),
         (["--preset", "release"], "expected one of paper, released, found 'release'; did you mean released?"),
         (["--draws", "x"], "--draws: expected numbers"),
+        (["--draws", "-1"], "--draws: expected numbers and ranges such as 0,1,2 or 0-4, found '-1'"),
+        (["--draws", "1,1"], "--draws: expected every number once, found '1,1'"),
+        (["--seeds", "x"], "--seeds: expected numbers and ranges such as 0,1,2 or 0-4, found 'x'"),
+        (["--seeds", "0,0"], "--seeds: expected every number once"),
+        (["--rounds", "0"], "--rounds"),
+        (["--record", "a file"], "--record: expected a folder, found the file a file"),
+        (["--record", "a file/in it"], "--record: expected a folder, found the file a file"),
+        (["--out", "a file"], "--out: expected a folder, found the file a file"),
         (["--draws", "1", "partition.seed=2"], "given twice"),
         (["seed=1"], "type --seeds 0,1"),
         (["method=fedavg"], "type --methods"),
@@ -192,10 +271,44 @@ def test_columns_without_data_are_missing_and_stop_no_other(player: Player, unsk
     ],
 )
 def test_mistakes_say_what_there_is(words: list[str], told: str, player: Player, unskew: Command) -> None:
+    Path("a file").touch()
     said = unskew("reproduce", "fedlmd/table3-lda", *SMALL, *words)
     assert said.code == 2
     assert told in said.err
     assert player.played == []
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_played(
+    player: Player, unskew: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that is read only; a mode would not stop the superuser."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("unskew.reproduce.ready.tempfile.TemporaryFile", refuse)
+    for option in ("--record", "--out"):
+        said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, option, "kept")
+        assert (said.code, player.played) == (2, [])
+        assert "cannot be written to" in said.err
+        assert "Read-only file system" in said.err
+        assert "free some space" not in said.err
+
+
+def test_a_record_with_other_columns_is_told_before_anything_is_played(
+    player: Player, unskew: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "kept" / "fedlmd").mkdir(parents=True)
+    (tmp_path / "kept" / "fedlmd" / "accuracy.csv").write_text("method,accuracy\nfedavg,33\n")
+    said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--record", "kept")
+    assert (said.code, player.played) == (2, [])
+    assert "found method,accuracy; move it away" in said.err
+
+
+def test_the_list_takes_no_options(unskew: Command) -> None:
+    for words in (("--preset", "released"), ("--recorded", "results"), ("--seeds", "0")):
+        said = unskew("reproduce", *words)
+        assert (said.code, "the list takes none" in said.err) == (2, True), words
 
 
 def test_without_a_name_all_are_listed_by_paper(unskew: Command) -> None:

@@ -40,12 +40,12 @@ def test_a_figure_has_a_recipe_of_the_papers_length_and_data(name: str) -> None:
 @pytest.mark.parametrize(("number", "alphas"), [(2, {0.05}), (4, {0.05}), (6, {0.05, 0.3, 0.5}), (9, {0.05})])
 def test_the_label_says_the_skew(number: int, alphas: set[float]) -> None:
     found = {(cell.setting, cell.experiment.partition.alpha) for cell in cells(number)}  # type: ignore[union-attr]
-    assert found == {(f"alpha={alpha:g}", alpha) for alpha in alphas}
+    assert found == {(f"cifar10-{alpha:g}", alpha) for alpha in alphas}
 
 
 def test_figure5_deals_shards_and_draws_from_dirichlet() -> None:
     for cell in cells(5):
-        _, option, value = against.by_setting(cell.method, cell.setting)
+        _, option, value = against.by_column(cell.method, cell.setting)
         partition: Any = cell.experiment.partition
         assert (partition.draws, partition.seed) == ("released", 19940817)
         assert (partition.per_client if option == "s" else partition.alpha) == value

@@ -123,7 +123,7 @@ def test_figure12_counts_every_row_once_and_maps_the_first_clients() -> None:
     (axes,) = figure.axes
     assert np.asarray(axes.images[0].get_array()).shape == (10, 100)
     assert np.asarray(axes.images[0].get_array())[3, 7] == table.query("client == 7 and label == 3")["count"].item()
-    assert "Missing, not played: ucihar, urbansound8k." in figure.get_supxlabel().replace("\n", " ")
+    assert "Missing: ucihar, urbansound8k." in figure.get_supxlabel().replace("\n", " ")
 
 
 def test_figure13_has_a_box_for_every_number_of_clients() -> None:
@@ -189,7 +189,7 @@ def test_figure9_without_recorded_messages_says_what_is_missing(tmp_path: Path) 
     us.run(us.Experiment(method="flea", rounds=2, **SMALL), out=tmp_path / "run")
     figure = FIGURES["flea/figure9"].draw(leaks.data([Played("flea", "", 0, load(tmp_path / "run"))]))
     text = figure.get_supxlabel().replace("\n", " ")
-    assert text.endswith("Missing, not played: flea lam2=0, fedmix; (c) decoder; (d) context.")
+    assert text.endswith("Missing: flea lam2=0, fedmix; (c) decoder; (d) context.")
 
 
 def test_figure3_scores_clients_that_train_the_runs_model(
@@ -204,7 +204,7 @@ def test_figure3_scores_clients_that_train_the_runs_model(
     assert set(zip(scores["when"], scores["split"])) == set(clusters.BARS)
     figure = FIGURES["flea/figure3"].draw(again(table))
     assert [len(axes.collections[0].get_offsets()) for axes in figure.axes[:2]] == [40, 40]
-    assert figure.get_supxlabel().replace("\n", " ").endswith("Missing, not played: 5000 rows.")
+    assert figure.get_supxlabel().replace("\n", " ").endswith("Missing: 5000 rows.")
 
 
 def test_shared_rows_are_the_same_for_all_and_nobodys_own() -> None:

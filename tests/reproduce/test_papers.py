@@ -14,7 +14,7 @@ from unskew.core import registry
 from unskew.data.catalogue import ENTRIES
 from unskew.errors import UserError
 from unskew.reproduce.catalogue import Target, find, papers, targets
-from unskew.reproduce.names import ours, rows, skew, text, vocabulary
+from unskew.reproduce.names import ours, rows, skew, stands_for, text, vocabulary
 from unskew.reproduce.plan import Asked, make
 from unskew.reproduce.printed import read
 from unskew.reproduce.state import state
@@ -78,7 +78,8 @@ def test_states_are_found_out_and_not_written_down() -> None:
 def test_recipe_has_exactly_the_cells_that_the_paper_prints(target: Target) -> None:
     section = recipes.read(str(target.recipe))[2]
     compare, printed = grids.read(section, target.name), read(target.numbers)
-    assert set(printed) == {(method, column) for method in compare.methods for column in compare.settings}
+    columns = [column for column in compare.settings if not stands_for(column)]
+    assert set(printed) == {(method, column) for method in compare.methods for column in columns}
     assert compare.metric == "best"
     assert list(compare.methods)[:2] == (["fedavg", target.own] if ("fedavg", *[*compare.settings][:1]) in printed
                                          else ["fedlmd", "fedlmd+prox+avgm"])  # fmt: skip
@@ -86,7 +87,7 @@ def test_recipe_has_exactly_the_cells_that_the_paper_prints(target: Target) -> N
 
 @pytest.mark.parametrize("target", [each for each in PLAYED if each.numbers], ids=lambda each: each.name)
 def test_columns_are_what_their_labels_say(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.reproduce.plan.how_to_get", lambda *_: "")
+    monkeypatch.setattr("unskew.reproduce.standin.how_to_get", lambda *_: "")
     printed = read(target.numbers)
     plan = make(target, Asked(device="cpu"))
     absent = {name for why in plan.missing for name in why.removeprefix("method ").partition(":")[0].split(", ")}
@@ -105,7 +106,7 @@ def test_columns_are_what_their_labels_say(target: Target, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_presets_differ_in_cutout_and_sampling(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.reproduce.plan.how_to_get", lambda *_: "")
+    monkeypatch.setattr("unskew.reproduce.standin.how_to_get", lambda *_: "")
     plan = make(find("fedlmd/table3-lda"), Asked(preset=preset, device="cpu"))
     for cell in plan.grid.cells:
         augment = cell.experiment.data.augment
@@ -122,3 +123,39 @@ def test_unknown_and_undrawn_targets_say_what_there_is() -> None:
         find("fedlmd/figure1")
     with pytest.raises(UserError, match="no recipe yet"):
         find("fedbar/table1")
+
+
+def test_stand_ins_are_played_where_the_papers_data_are_not_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    have = {"cifar10", "hapt"}
+    monkeypatch.setattr("unskew.reproduce.standin.how_to_get", lambda name, _: "" if name in have else f"no {name}")
+    table = find("flea/table1")
+    plan = make(table, Asked(device="cpu", methods=("fedavg",), seeds="0"))
+    names = [cell.experiment.data.name for cell in plan.grid.cells]
+    assert (names.count("cifar10"), names.count("hapt"), len(names)) == (6, 6, 12)
+    told = (
+        "columns ucihar-q2-100, ucihar-0.3-100, ucihar-0.1-100, ucihar-q2-50, ucihar-0.3-50, ucihar-0.1-50: no ucihar; "
+    )
+    assert any(
+        why.startswith(f"{told}in its place, beside no number of the paper: hapt-q2-100,") for why in plan.missing
+    )
+    assert not any("urbansound8k_mel" in why for why in plan.missing), "what cannot be had either is no help"
+    papers = {cell.setting: plan.columns[cell.setting].paper.data.name for cell in plan.grid.cells}
+    assert papers["hapt-q2-100"] == "ucihar"
+    assert state(table).word == "in part"
+    assert state(find("flea/figure7")).word == "in part"
+    have.add("ucihar")
+    names = [cell.experiment.data.name for cell in make(table, Asked(device="cpu", seeds="0")).grid.cells]
+    assert "hapt" not in names
+    named = make(table, Asked(device="cpu", only=("hapt-q2-100",), methods=("fedavg",), seeds="0"))
+    assert [cell.experiment.data.name for cell in named.grid.cells] == ["hapt"]
+
+
+@pytest.mark.parametrize("target", [each for each in PLAYED if each.paper == "flea"], ids=lambda each: each.name)
+def test_a_stand_in_column_is_the_papers_but_for_its_data_and_clients(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = grids.read(recipes.read(str(target.recipe))[2], target.name).settings
+    for label, changes in settings.items():
+        if theirs := settings.get(stands_for(label)):
+            name = vocabulary()["stand_ins"][theirs["data.name"]]
+            assert changes | {"partition.clients": 0} == theirs | {"data.name": name, "partition.clients": 0}, label

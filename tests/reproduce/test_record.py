@@ -8,7 +8,10 @@ import pandas as pd
 import pytest
 
 from runs.conftest import Command
+from unskew.core import registry
+from unskew.data import names
 from unskew.reproduce.catalogue import Target, find, targets
+from unskew.reproduce.names import vocabulary
 from unskew.reproduce.plan import Asked, make
 from unskew.reproduce.record import setting_of
 
@@ -52,6 +55,26 @@ def test_recorded_twice_is_the_same_file_and_other_rows_stay(
     assert list(best) == list(lines["best"])
 
 
+def test_rows_of_a_stand_in_have_its_name_and_the_rows_of_a_client(
+    player: Player, unskew: Command, tmp_path: Path
+) -> None:
+    """Of HAPT, on the small set in its place: the recorder sees what the recipe says and the paper prints."""
+    few = ("--only", "hapt-q2-50", "--methods", "fedavg", "--seeds", "0", "--record", "kept")
+    assert unskew("reproduce", "flea/table1", *SMALL, *few).code == 0
+    line = pd.read_csv(tmp_path / "kept" / "flea" / "accuracy.csv", dtype=str).iloc[0]
+    assert (line["table"], line["dataset"], line["local_size"]) == ("table1", "digits", "50")
+    assert ",".join(line.index) == COLUMNS
+
+
+@pytest.mark.parametrize(
+    "file", sorted((REPOSITORY / "results").glob("*/accuracy.csv")), ids=lambda path: path.parent.name
+)
+def test_recorded_rows_have_registry_names(file: Path) -> None:
+    lines = pd.read_csv(file, dtype=str, keep_default_na=False)
+    assert set(lines["dataset"]) <= {*names(), *vocabulary()["stand_ins"].values()}
+    assert {name for label in lines["method"] for name in label.split("+")} <= {*registry.known(), *registry.PARTS}
+
+
 def test_nothing_is_recorded_unasked(player: Player, unskew: Command, tmp_path: Path) -> None:
     assert unskew(*WORDS[:-2], "--methods", "fedavg", "--seeds", "0").code == 0
     assert {path.name for path in tmp_path.iterdir()} == {"runs"}
@@ -59,7 +82,7 @@ def test_nothing_is_recorded_unasked(player: Player, unskew: Command, tmp_path: 
 
 @pytest.mark.parametrize("name", [target.name for target in targets().values() if target.recipe])
 def test_different_runs_have_different_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.reproduce.plan.how_to_get", lambda *_: "")
+    monkeypatch.setattr("unskew.reproduce.standin.how_to_get", lambda *_: "")
     plan = make(find(name), Asked(device="cpu", seeds="0"))
     names: dict[tuple[str, ...], set[str]] = {}
     for cell in plan.grid.cells:
@@ -69,7 +92,7 @@ def test_different_runs_have_different_rows(name: str, monkeypatch: pytest.Monke
 
 
 def cells(target: Target, monkeypatch: pytest.MonkeyPatch, *overrides: str, **asked: object) -> set[str]:
-    monkeypatch.setattr("unskew.reproduce.plan.how_to_get", lambda *_: "")
+    monkeypatch.setattr("unskew.reproduce.standin.how_to_get", lambda *_: "")
     plan = make(target, Asked(overrides, device="cpu", **asked))  # type: ignore[arg-type]
     return {setting_of(plan, cell) for cell in plan.grid.cells}
 

@@ -34,9 +34,10 @@ def shown(unskew: Command, target: str, *words: object) -> dict:
     return json.loads(said.out)
 
 
+@pytest.mark.usefixtures("as_the_papers")
 def test_a_table_shows_all_that_is_recorded_and_names_the_rest(kept: Path, unskew: Command, player: Player) -> None:
     before, lines = list(player.played), pd.read_csv(kept / "accuracy.csv")
-    told = shown(unskew, "fedlmd/table3-lda")
+    told = shown(unskew, "fedlmd/table3-lda", "--only", "cifar10-0.05,cifar10-0.1")
     assert player.played == before
     cells = {cell["method"]: cell for cell in told["cells"]}
     assert list(cells) == ["fedavg", "fedlmd", "fedprox"]
@@ -53,7 +54,31 @@ def test_a_table_shows_all_that_is_recorded_and_names_the_rest(kept: Path, unske
 
 def test_repetitions_that_were_asked_for_are_named_one_by_one(kept: Path, unskew: Command) -> None:
     words = ("--only", "cifar10-0.05", "--methods", "fedlmd", "--seeds", "0,1", "--draws", "7")
-    assert "cifar10-0.05 draw 7, fedlmd, seed 1: not recorded" in shown(unskew, "fedlmd/table3-lda", *words)["missing"]
+    told = shown(unskew, "fedlmd/table3-lda", *words)["missing"]
+    assert "column cifar10-0.05, fedlmd: not recorded: draw 7 with seed 1" in told
+
+
+def test_seeds_and_draws_that_only_some_methods_have_are_named(kept: Path, unskew: Command) -> None:
+    """Those of the recipe, seeds 0 to 2 on the released draw, and the draw that one method has."""
+    told = shown(unskew, "fedlmd/table3-lda", "--only", "cifar10-0.05")["missing"]
+    lack = "draw 19940817 with seeds 1, 2"
+    assert f"column cifar10-0.05, fedlmd: not recorded: {lack}" in told
+    assert f"column cifar10-0.05, fedavg, fedprox: not recorded: draw 7 with seed 0; {lack}" in told
+
+
+def test_methods_are_ranked_on_the_draws_that_all_of_them_have(kept: Path, unskew: Command) -> None:
+    """FedLMD's second draw would put it first; on the draw of all it is last."""
+    lines = pd.read_csv(kept / "accuracy.csv", dtype=str, keep_default_na=False)
+    best = {("fedavg", "19940817"): "33", ("fedprox", "19940817"): "43", ("fedlmd", "19940817"): "13"}
+    lines["best"] = [best.get(key, "99") for key in zip(lines["method"], lines["partition_seed"])]
+    for frame, name in ((lines, "accuracy"), (pd.read_csv(kept / "curves.csv", dtype=str), "curves")):
+        other = frame.assign(dataset="cifar10", model="cnn", setting="alpha=0.05", rounds="200")
+        other.to_csv(kept / f"{name}.csv", index=False)
+    said = unskew("reproduce", "fedlmd/table3-lda", "--only", "cifar10-0.05", "--recorded", "kept", "--json")
+    told = json.loads(said.out)
+    assert [cell["n"] for cell in told["cells"]] == [1, 2, 1]
+    assert told["rank_correlation"] == {"cifar10-0.05": -0.5}, "33 43 13 against 33.02 42.74 50.45"
+    assert told["ranked_on"] == {"cifar10-0.05": 1}
 
 
 def test_a_cell_is_found_under_the_table_that_recorded_it(kept: Path, unskew: Command) -> None:
@@ -69,7 +94,7 @@ def test_a_figure_is_drawn_from_the_curves_of_a_table(kept: Path, unskew: Comman
     assert set(table["method"]) == {"fedavg", "fedlmd", "fedprox"}
     mine = curves[(curves["partition_seed"] == 19940817) & (curves["round"] > 0)].sort_values(["method", "round"])
     assert list(table.sort_values(["method", "round"])["accuracy"]) == pytest.approx(list(mine["accuracy"]), abs=0.005)
-    assert "column alpha=0.3: not recorded" in told["missing"]
+    assert "columns cifar10-0.3, cifar10-0.5: not recorded" in told["missing"]
     assert (kept / "figure6.svg").read_bytes() == (tmp_path / "out" / "figure6.svg").read_bytes()
     assert set(pd.read_csv(kept / "accuracy.csv")["table"]) == {"table3-lda"}, "a run was recorded twice"
 
@@ -103,6 +128,21 @@ def test_a_method_with_another_strength_is_another_run(kept: Path, unskew: Comma
     lines.assign(setting=lines["setting"] + ";prox.mu=0.5").to_csv(kept / "accuracy.csv", index=False)
     said = unskew("reproduce", "fedlmd/figure6", *SHOWN, "--recorded", "kept")
     assert (said.code, "nothing of what was asked for is recorded" in said.err) == (2, True)
+
+
+def test_what_is_missing_is_told_with_the_whole_command(kept: Path, unskew: Command, player: Player) -> None:
+    """Preset, overrides, options and folder, so that typing it plays the very cells that are missing."""
+    given = ("--methods", "fedavg,fedntd", "--rounds", "3", "--preset", "released")
+    for target in ("fedlmd/figure2", "fedlmd/table1"):
+        said = unskew("reproduce", target, "local.lr=0.5", *given, "--recorded", "kept")
+        assert said.code == 2
+        how = f"unskew reproduce {target} local.lr=0.5 {' '.join(given)} --record kept"
+        assert f"play it: {how}" in said.err
+    words = ("reproduce", "fedlmd/table1", *SHOWN, "--only", "cifar10-0.05", "--recorded", "kept")
+    typed = " ".join(SHOWN[:-2])
+    how = f"unskew reproduce fedlmd/table1 {typed} --only cifar10-0.05 --rounds 2 --record kept"
+    assert f"to play what is missing: {how}" in unskew(*words).out
+    assert json.loads(unskew(*words, "--json").out)["play"] == how
 
 
 def test_labels_are_drawn_again_from_their_own_table(player: Player, unskew: Command, tmp_path: Path) -> None:
@@ -142,7 +182,7 @@ def test_a_broken_row_is_told(kept: Path, unskew: Command) -> None:
 
 
 def test_the_recorded_figures_are_those_of_the_recorded_curves(unskew: Command, tmp_path: Path) -> None:
-    for number, only in ((4, ()), (6, ("--only", "alpha=0.05"))):
+    for number, only in ((4, ()), (6, ("--only", "cifar10-0.05"))):
         words = (*only, "--preset", "released", "--recorded", RESULTS, "--out", tmp_path)
         assert unskew("reproduce", f"fedlmd/figure{number}", *words).code == 0
         name = f"figure{number}.csv"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,32 +56,44 @@ def reproduce(
     The same command goes on where it stopped, and records with --record what is finished.
     """
     if target is None:
-        if any(given is not None for given in (only, methods, seeds, draws, rounds, device, out, runs, record)):
+        given = (only, methods, seeds, draws, rounds, device, jobs, out, runs, record, recorded)
+        if any(each is not None for each in given) or preset != "paper":
             raise UserError("expected a table or figure such as fedlmd/table1 with these options; the list takes none")
         return _list(data_dir, as_json)
     from unskew.reproduce import catalogue
     from unskew.reproduce import plan as plans
 
+    _numbers(seeds, "--seeds")
     asked = plans.Asked(
         overrides=tuple(overrides or ()), only=_words(only, "--only"), methods=_words(methods, "--methods"),
-        seeds=seeds, draws=_draws(draws), rounds=rounds, preset=preset, device=device,
+        seeds=seeds, draws=_numbers(draws, "--draws"), rounds=rounds, preset=preset, device=device,
     )  # fmt: skip
     if recorded is not None:
         return _show(catalogue.find(target), asked, recorded, out, record, as_json)
-    plan = plans.make(catalogue.find(target), asked, data_dir)
-    place = out or RUNS / plan.target.slug
+    found = catalogue.find(target)
+    plan = plans.make(found, asked, data_dir)
+    place = out or RUNS / found.slug
     runs = runs or out or RUNS
+    _check_folders(found, place, record)
     done = _play(plan, runs, place, jobs, data_dir)
     if plan.target.is_figure:
         from unskew.reproduce import play as games
 
         _tell_figure(_with_failed(plan, done), games.data(plan, done), place, as_json)
     else:
-        _tell_table(plan, done, place, as_json, page=True)
+        _tell_table(plan, done, place, as_json)
     if record is not None:
         _record(plan, done, place, Path(record))
     if done.failed:
         raise typer.Exit(FAILED)
+
+
+def _check_folders(target: Target, out: Path, record: str | None) -> None:
+    from unskew.reproduce import ready
+
+    ready.check_folder(out, "--out")
+    if record is not None:
+        ready.check_record(Path(record), target.paper)
 
 
 def _show(target: Target, asked: Asked, folder: Path, out: Path | None, record: str | None, as_json: bool) -> None:
@@ -90,19 +103,22 @@ def _show(target: Target, asked: Asked, folder: Path, out: Path | None, record: 
     from unskew.reproduce import kept, recorded
     from unskew.reproduce import plan as plans
     from unskew.reproduce import play as games
+    from unskew.reproduce.typed import command
 
-    place = out or SHOWN / target.slug
+    place, how = out or SHOWN / target.slug, command(target.name, asked, folder)
+    _check_folders(target, place, record)
     if not target.is_figure:
         if record is not None:
             raise UserError("--record: the rows of a table are recorded already; leave out --record or --recorded")
         plan, done = recorded.read(target, asked, folder)
-        return _tell_table(plan, done, place, as_json, page=False)
+        return _tell_table(plan, done, place, as_json, how)
     if _figure(target.name).more_than_curves:
-        plan, data = kept.read(plans.make(target, replace(asked, recorded=True)), folder)
+        asked = replace(asked, recorded=kept.datasets(target, folder))
+        plan, data = kept.read(plans.make(target, asked), folder, how)
     else:
         plan, done = recorded.read(target, asked, folder)
         data = games.data(plan, done)
-    _tell_figure(plan, data, place, as_json)
+    _tell_figure(plan, data, place, as_json, how)
     if record is not None:
         files = _keep_figure(target, place, Path(record))
         typer.echo(f"kept {', '.join(map(str, files))}", err=True)
@@ -128,20 +144,28 @@ def _play(plan: Plan, runs: Path, out: Path, jobs: int | None, data_dir: Path | 
         raise Stopped("stopped; the same command goes on after the last complete round of every run") from stop
 
 
-def _tell_table(plan: Plan, done: Done, out: Path, as_json: bool, page: bool) -> None:
+def _tell_table(plan: Plan, done: Done, out: Path, as_json: bool, how: str = "") -> None:
+    """how: what to type for what is not recorded; a table that was played has a page instead."""
     from unskew.reproduce import play as games
 
     ours, found = games.table(plan, done, out)
-    if page:
+    if not how:
         games.report(plan, ours, found, out)
     if as_json:
-        typer.echo(json.dumps(_as_dict(found) | {"out": str(out)}))
+        typer.echo(json.dumps(_as_dict(found) | {"out": str(out), "play": how}))
         return
-    from unskew.reproduce.write import remarks, to_screen
+    from unskew.reproduce.write import caption, remarks, to_screen
 
-    _console().print(to_screen(found))
-    typer.echo("\n".join(remarks(found)))
-    typer.echo(f"table in {out}/table.csv and .md" + (f"\nreport in {out / games.PAGE}" if page else ""))
+    console = _console()
+    console.print(to_screen(found))
+    console.print(caption(found), markup=False)
+    typer.echo("\n".join([*remarks(found), *_to_play(found.missing, how), f"table in {out}/table.csv and .md"]))
+    if not how:
+        typer.echo(f"report in {out / games.PAGE}")
+
+
+def _to_play(missing: Sequence[str], how: str) -> list[str]:
+    return [f"to play what is missing: {how}"] if missing and how else []
 
 
 def _with_failed(plan: Plan, done: Done) -> Plan:
@@ -153,24 +177,27 @@ def _with_failed(plan: Plan, done: Done) -> Plan:
     return replace(plan, missing=(*plan.missing, *failed))
 
 
-def _tell_figure(plan: Plan, data: pd.DataFrame, out: Path, as_json: bool) -> None:
+def _tell_figure(plan: Plan, data: pd.DataFrame, out: Path, as_json: bool, how: str = "") -> None:
     from unskew.reproduce import play as games
 
     files = [str(path) for path in games.figure(plan, data, out)]
     if as_json:
-        typer.echo(json.dumps({"name": plan.target.name, "files": files, "missing": plan.missing, "out": str(out)}))
+        said = {"name": plan.target.name, "files": files, "missing": plan.missing, "out": str(out), "play": how}
+        typer.echo(json.dumps(said))
     else:
-        typer.echo("\n".join([*(f"missing: {what}" for what in plan.missing), *files]))
+        typer.echo("\n".join([*(f"missing: {what}" for what in plan.missing), *_to_play(plan.missing, how), *files]))
 
 
 def _as_dict(found: Beside) -> dict[str, object]:
     from unskew.reproduce.beside import ranks
     from unskew.reproduce.write import to_rows
 
-    correlation = {column: ranks(found.of(column))[0] for column in found.columns}
-    known = {column: None if rho != rho else rho for column, rho in correlation.items()}
-    return {"name": found.name, "preset": found.preset, "changed": found.changed, "cells": to_rows(found),
-            "rank_correlation": known, "missing": found.missing}  # fmt: skip
+    orders = {column: ranks(found.of(column)) for column in found.columns}
+    known = {column: None if order.rho != order.rho else order.rho for column, order in orders.items()}
+    ranked_on = {column: order.shared for column, order in orders.items()}
+    return {"name": found.name, "preset": found.preset, "changed": found.changed,
+            "replaced": found.replaced, "cells": to_rows(found),
+            "rank_correlation": known, "ranked_on": ranked_on, "missing": found.missing}  # fmt: skip
 
 
 def _record(plan: Plan, done: Done, out: Path, folder: Path) -> None:
@@ -231,10 +258,15 @@ def _words(text: str | None, option: str) -> tuple[str, ...] | None:
     raise UserError(f"{option}: expected names with commas between them, found {text!r}")
 
 
-def _draws(text: str | None) -> tuple[int, ...] | None:
+def _numbers(text: str | None, option: str) -> tuple[int, ...] | None:
     from unskew.compare.grid import parse_seeds
 
+    if text is None:
+        return None
     try:
-        return None if text is None else tuple(parse_seeds(text))
+        numbers = tuple(parse_seeds(text))
     except ValueError as error:
-        raise UserError(f"--draws: {error}") from error
+        raise UserError(f"{option}: {error}, found {text!r}") from error
+    if len(set(numbers)) < len(numbers):
+        raise UserError(f"{option}: expected every number once, found {text!r}")
+    return numbers

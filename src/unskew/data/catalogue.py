@@ -230,7 +230,7 @@ ENTRIES: tuple[Entry, ...] = (
         10,
         tuple(Layout(folder, ("train", "test")) for folder in ("CINIC-10", "cinic-10")),
         "images of CIFAR-10 and ImageNet, under their terms; cite Darlow et al. 2018",
-        "CINIC-10.tar.gz from datashare.ed.ac.uk (10283/3192), then: unskew data unpack CINIC-10.tar.gz",
+        "CINIC-10.tar.gz from datashare.ed.ac.uk (item 10283/3192), then: unskew data unpack CINIC-10.tar.gz",
         _NO_MD5,
     ),
     _har(
@@ -238,7 +238,7 @@ ENTRIES: tuple[Entry, ...] = (
         ("UCI HAR Dataset", "UCI-HAR"),
         "body_acc",
         "no commercial use; cite Anguita et al. 2013",
-        "UCI HAR Dataset.zip from archive.ics.uci.edu (240), then: unskew data unpack 'UCI HAR Dataset.zip'",
+        "UCI HAR Dataset.zip from archive.ics.uci.edu (dataset 240), then: unskew data unpack 'UCI HAR Dataset.zip'",
         _NO_MD5,
     ),
     _har(
@@ -246,7 +246,7 @@ ENTRIES: tuple[Entry, ...] = (
         ("hapt",),
         "total_acc",
         "no commercial use; cite Anguita et al. 2013, Reyes-Ortiz et al. 2016",
-        "raw signals from archive.ics.uci.edu (341), cut into windows in the layout of UCI-HAR",
+        "raw signals from archive.ics.uci.edu (dataset 341), cut into windows in the layout of UCI-HAR",
         _NO_MD5,
     ),
     Entry(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from unskew.compare.table import Row, Table
+from unskew.experiment import Experiment
 from unskew.report.speedup import SpeedUp, speed_up
 from unskew.reproduce.catalogue import Target, targets
+from unskew.reproduce.likeness import is_the_papers, replaced
+from unskew.reproduce.names import columns
 from unskew.reproduce.plan import Plan
 from unskew.reproduce.printed import Printed, read
 from unskew.results.reference import is_reference
-from unskew.results.statistics import Difference, Scores, difference, mean_and_std
+from unskew.results.statistics import Difference, Scores, common, difference, mean_and_std
 from unskew.results.tables import test_accuracy
 
 METRIC = "best"  # over the rounds, as the papers have it
@@ -30,6 +33,8 @@ class Cell:
     failed: tuple[str, ...] = ()
     printed: Printed | None = None
     factors: tuple[SpeedUp, ...] = ()  # a speed-up per repetition
+    played: Experiment | None = None
+    exact: bool = True  # played as the paper did; where it was not, a difference is no mark against anyone
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -43,7 +48,7 @@ class Cell:
 
     @property
     def outside(self) -> bool:
-        return abs(self.difference) > NEAR
+        return self.exact and abs(self.difference) > NEAR
 
     @property
     def speedup(self) -> tuple[float, bool]:
@@ -53,7 +58,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Beside:
-    """A table played again; cells in the order of the recipe. own: the method that the paper proposes."""
+    """A table played again; cells in the order of the recipe. own: the method that the paper proposes.
+
+    changed: what was typed and is not as in the paper; replaced: what stands in for the paper's data, model or skew, by
+    column.
+    """
 
     name: str
     own: str
@@ -61,6 +70,7 @@ class Beside:
     changed: tuple[str, ...]
     cells: tuple[Cell, ...]
     missing: tuple[str, ...]
+    replaced: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -82,32 +92,53 @@ class Beside:
         return difference(own.scores, cell.scores)
 
 
-def ranks(cells: Sequence[Cell]) -> tuple[float, int]:
-    """Spearman's correlation between our order of methods and the paper's, and over how many; nan for too few."""
+@dataclass(frozen=True)
+class Order:
+    """Spearman's correlation between our order of methods and the paper's, over how many of them, and on how many
+    repetitions: those that all have, of those that any has. nan where there is too little."""
+
+    rho: float
+    methods: int
+    shared: int
+    known: int
+
+
+def ranks(cells: Sequence[Cell]) -> Order:
+    """Over the repetitions that all methods have: a mean over easier draws would rank for no merit."""
     from scipy.stats import spearmanr
 
-    pairs = [(cell.spread[0], cell.printed.mean) for cell in cells if cell.printed and cell.scores]
-    mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    if len(pairs) < FEW or len(set(mine)) == 1 or len(set(theirs)) == 1:
-        return math.nan, len(pairs)
-    return float(spearmanr(mine, theirs).statistic), len(pairs)
+    ranked = {cell.method: (cell.scores, cell.printed.mean) for cell in cells if cell.printed and cell.scores}
+    if not ranked:
+        return Order(math.nan, 0, 0, 0)
+    shared = common({method: scores for method, (scores, _) in ranked.items()})
+    mine = [mean_and_std(list(scores.values()))[0] for scores in shared.values()]
+    theirs = [paper for _, paper in ranked.values()]
+    counts = len(next(iter(shared.values()))), len(set().union(*(scores for scores, _ in ranked.values())))
+    if not counts[0] or len(ranked) < FEW or len(set(mine)) == 1 or len(set(theirs)) == 1:
+        return Order(math.nan, len(ranked), *counts)
+    return Order(float(spearmanr(mine, theirs).statistic), len(ranked), *counts)
 
 
 def beside(plan: Plan, table: Table) -> Beside:
     """The finished table of a plan's grid, a column's draws of the split together."""
     printed = read(plan.target.numbers) if plan.target.numbers else {}
     known = elsewhere(plan.target) | printed
-    found = {}
+    found, others = {}, {}
     for label in dict.fromkeys(column.label for column in plan.columns.values()):
         settings = [setting for setting, column in plan.columns.items() if column.label == label]
+        first = next((cell.experiment for cell in plan.grid.cells if cell.setting in settings), None)
+        if first and (words := replaced(first, plan.columns[settings[0]].paper)):
+            others[label] = words
         for method in plan.grid.compare.methods:
             rows = [row for row in table.rows if row.label == method and row.setting in settings]
+            paper = known.get((method, label)) if label not in others else None
             if rows:  # there may be none among recorded runs
-                found[label, method] = _cell(label, method, rows, table, known.get((method, label)), len(settings))
+                cell = _cell(label, method, rows, table, paper, len(settings))
+                found[label, method] = replace(cell, played=first, exact=is_the_papers(plan.changed))
     gone = _not_played(printed, {column for column, _ in found}, plan.absent, set(plan.grid.compare.methods))
-    changed = tuple(f"{key}={value}" for key, value in plan.typed if key != "device")
-    preset = plan.grid.cells[0].experiment.preset
-    return Beside(plan.target.name, plan.target.own, preset, changed, tuple(found.values()), (*plan.missing, *gone))
+    preset, cells = plan.grid.cells[0].experiment.preset, tuple(found.values())
+    target, missing = plan.target, (*plan.missing, *gone)
+    return Beside(target.name, target.own, preset, plan.changed, cells, missing, others)
 
 
 def elsewhere(target: Target) -> dict[tuple[str, str], Printed]:
@@ -117,14 +148,15 @@ def elsewhere(target: Target) -> dict[tuple[str, str], Printed]:
 
 
 def _not_played(
-    printed: Iterable[tuple[str, str]], columns: set[str], absent: tuple[str, ...], methods: set[str]
+    printed: Iterable[tuple[str, str]], there: set[str], absent: tuple[str, ...], methods: set[str]
 ) -> list[str]:
     """Cells of the paper's table that nobody asked for: they are named, so that no one takes a part for the whole."""
-    left = {column: "" for _, column in printed if column not in (*columns, *absent)}
-    for column in sorted(columns):
+    whole = list(dict.fromkeys(column for _, column in printed if column not in (*there, *absent)))
+    said = [f"{columns(whole)}: not played"] if whole else []
+    for column in sorted(there):
         if names := [method for method, of in printed if of == column and method not in methods]:
-            left[column] = f", {', '.join(names)}"
-    return [f"column {column}{names}: not played" for column, names in left.items()]
+            said.append(f"{columns([column])}, {', '.join(names)}: not played")
+    return said
 
 
 def _cell(column: str, method: str, rows: list[Row], table: Table, printed: Printed | None, draws: int) -> Cell:

@@ -8,6 +8,7 @@ from typing import Any
 from unskew.core import registry
 from unskew.data import data_root
 from unskew.data.catalogue import ENTRIES, status
+from unskew.reproduce.names import vocabulary
 
 
 def unknown_in(spec: Any) -> list[str]:
@@ -27,9 +28,14 @@ def how_to_get(dataset: str, data_dir: Path | None = None) -> str:
     """What to type for a dataset that is not here, or nothing. Of data of one's own only their reader can tell."""
     entry = next((entry for entry in ENTRIES if entry.name == dataset.partition(":")[0]), None)
     if entry is None:
-        return ""
+        known = dataset in vocabulary()["stand_ins"].values()
+        return f"{dataset}.npz is not in the data folder" if known and not _npz(dataset, data_dir) else ""
     found = status(entry, data_root(data_dir))
     if found.state == "present":
         return ""
     what = f"broken ({found.why})" if found.state == "broken" else "not in the data folder"
     return f"{entry.name} is {what}; get it: {entry.get}"
+
+
+def _npz(dataset: str, data_dir: Path | None) -> bool:
+    return (data_root(data_dir) / f"{dataset}.npz").is_file()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unskew.errors import UserError
+from unskew.reproduce.catalogue import Target
 from unskew.reproduce.figures.labels import TRAINED
 from unskew.reproduce.plan import Plan
 from unskew.reproduce.record import KEY, key_of
@@ -24,12 +25,21 @@ def keyed(plan: Plan, data: pd.DataFrame) -> pd.DataFrame:
     return data.assign(**{name: column for name, column in more.items() if name not in data})
 
 
-def read(plan: Plan, folder: Path) -> tuple[Plan, pd.DataFrame]:
-    """The recorded table of the plan's runs; the plan's `missing` names methods that are not in it."""
+def datasets(target: Target, folder: Path) -> frozenset[str]:
+    """Those that the recorded table has rows of."""
+    import pandas as pd
+
+    path = folder / target.paper / f"{target.key}.csv"
+    table = pd.read_csv(path, dtype=str) if path.is_file() else pd.DataFrame()
+    return frozenset(table["dataset"].dropna()) if "dataset" in table else frozenset()
+
+
+def read(plan: Plan, folder: Path, how: str) -> tuple[Plan, pd.DataFrame]:
+    """The recorded table of the plan's runs; the plan's `missing` names methods that are not in it. how: to play it."""
     import pandas as pd
 
     path = folder / plan.target.paper / f"{plan.target.key}.csv"
-    how = f"play it: unskew reproduce {plan.target.name} --record {folder}"
+    how = f"play it: {how}"
     if not path.is_file():
         raise UserError(f"{path}: not there, and {plan.target.name} shows more than accuracies by round; {how}")
     table = pd.read_csv(path, keep_default_na=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -44,6 +45,29 @@ def ours(file: str, row: dict[str, str]) -> dict[str, str]:
         if model:
             found["models"] = str(words["models"][model])
     return found
+
+
+def columns(labels: Sequence[str]) -> str:
+    """In a sentence; a figure without columns has one without a name.
+
+    >>> columns(["cifar10-2"]), columns(["cifar10-2", "mnist-2"]), columns([""])
+    ('column cifar10-2', 'columns cifar10-2, mnist-2', 'all of it')
+    """
+    if list(labels) == [""]:
+        return "all of it"
+    return f"column{'s' * (len(labels) > 1)} {', '.join(labels)}"
+
+
+def stands_for(label: str) -> str:
+    """The column of the paper's that a column stands in for, by their labels; empty for the paper's own.
+
+    >>> stands_for("hapt-q2-100"), stands_for("hapt"), stands_for("ucihar-q2-100")
+    ('ucihar-q2-100', 'ucihar', '')
+    """
+    for theirs, mine in vocabulary()["stand_ins"].items():
+        if label == mine or label.startswith(f"{mine}-"):
+            return f"{theirs}{label.removeprefix(mine)}"
+    return ""
 
 
 def skew(partition: Partition) -> str:

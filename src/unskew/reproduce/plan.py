@@ -12,8 +12,12 @@ from unskew.compare import grid as grids
 from unskew.compare.grid import GIVEN, Cell, Compare, Grid
 from unskew.core import registry
 from unskew.errors import UserError, nearest
+from unskew.experiment import Experiment
+from unskew.reproduce import standin
 from unskew.reproduce.catalogue import Target
-from unskew.reproduce.here import how_to_get, unknown_in
+from unskew.reproduce.here import unknown_in
+from unskew.reproduce.likeness import changed
+from unskew.reproduce.names import stands_for
 from unskew.strict import dotted
 
 PRESETS = ("paper", "released")
@@ -33,15 +37,19 @@ class Asked:
     rounds: int | None = None
     device: str | None = None
     preset: str = "paper"
-    recorded: bool = False  # to be shown from what was recorded, for which no data are needed
+    recorded: frozenset[str] | None = None  # to be shown from what was recorded: the datasets that have rows
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table, on one draw of the split; `own` is what makes it other than the recipe without columns."""
+    """A column of the table, on one draw of the split; `own` is what makes it other than the recipe without columns.
+
+    paper: the column's experiment as its recipe has it, whatever a person typed.
+    """
 
     label: str
     own: dict[str, Any]
+    paper: Experiment
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,7 @@ class Plan:
     missing: tuple[str, ...]
     absent: tuple[str, ...]  # columns whose data are not here
     typed: tuple[tuple[str, Any], ...]
+    changed: tuple[str, ...]  # of it what is not as in the paper, in words
 
     def column_of(self, cell: Cell) -> str:
         return self.columns[cell.setting].label
@@ -61,10 +70,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Choice:
-    """What can be played of what was asked for: methods, and the changes that make each column; and why not more."""
+    """What can be played of what was asked for: methods, and the changes that make each column; and why not more.
+
+    plain: the changes without what a person typed.
+    """
 
     methods: list[dict[str, Any]]
     changes: dict[str, dict[str, Any]]
+    plain: dict[str, dict[str, Any]]
     missing: list[str]
     absent: tuple[str, ...]
 
@@ -76,20 +89,32 @@ def make(target: Target, asked: Asked, data_dir: Path | None = None) -> Plan:
             f"--draws: {target.name} is a figure, whose lines go over seeds; type partition.seed=N for another"
         )
     chosen = choose(target, asked, data_dir)
+    stand_ins = {label: stands_for(label) for label in chosen.changes if target.is_figure}
+    both = [f"{label} stands in for {of}" for label, of in stand_ins.items() if of and of in chosen.changes]
+    if both:
+        raise UserError(f"--only: {both[0]}; a figure shows one of them")
     if not chosen.changes or not chosen.methods:
         raise UserError(f"{target.name}: nothing of it can be played here\n" + "\n".join(chosen.missing))
     name, raw, compare = _read(target)
     columns, settings, plain = {}, {}, dotted(recipes.validate(raw, name).resolved())
+    papers = _papers(name, raw, chosen)
     for draw in asked.draws or (None,):  # everything on the first draw of the split before the second
         for label, changes in chosen.changes.items():
             setting = label if draw is None else f"{label} draw {draw}".strip()
             own = {key: value for key, value in compare.settings.get(label, {}).items() if plain.get(key) != value}
-            columns[setting] = Column(label, own)
+            columns[setting] = Column(label, own, papers[label])
             settings[setting] = changes if draw is None else changes | {DRAW: draw}
     section: dict[str, Any] = {"methods": chosen.methods, "settings": settings, "metric": compare.metric}
     section |= {"note": compare.note, "seeds": compare.seeds if asked.seeds is None else asked.seeds}
     grid = grids.build(name, raw, grids.read(section, name), name)
-    return Plan(target, grid, columns, tuple(chosen.missing), chosen.absent, _typed(asked))
+    typed = _typed(asked)
+    return Plan(target, grid, columns, tuple(chosen.missing), chosen.absent, typed, changed(typed, plain))
+
+
+def _papers(name: str, raw: dict[str, Any], chosen: Choice) -> dict[str, Experiment]:
+    """Each column as its recipe has it, with whatever method."""
+    section = {"methods": chosen.methods[:1], "settings": chosen.plain, "seeds": "0"}
+    return {cell.setting: cell.experiment for cell in grids.build(name, raw, grids.read(section, name), name).cells}
 
 
 def choose(target: Target, asked: Asked, data_dir: Path | None = None) -> Choice:
@@ -97,12 +122,16 @@ def choose(target: Target, asked: Asked, data_dir: Path | None = None) -> Choice
     name, raw, compare = _read(target)
     typed, preset, columns = _typed(asked), _preset(name, asked.preset), compare.settings or {"": {}}
     changes = {label: _changes(columns[label], preset, typed) for label in _chosen(asked.only, columns)}
-    needed = {} if asked.recorded else changes
-    absent = {label: why for label, each in needed.items() if (why := how_to_get(_dataset(raw, each), data_dir))}
+    data = {label: _dataset(raw, each) for label, each in changes.items()}
+    if asked.recorded is None:
+        found = standin.played(data, asked.only is not None, data_dir)
+    else:
+        found = standin.recorded(data, asked.only is not None, asked.recorded)
     methods, missing = _methods(asked.methods, compare)
-    missing += [f"{_columns(why, absent)}: {why}" for why in dict.fromkeys(absent.values())]
-    here = {label: each for label, each in changes.items() if label not in absent}
-    return Choice(methods, here, missing, tuple(absent))
+    # A stand-in's experiment in the paper is that of the column it stands in for.
+    plain = {label: _changes(columns.get(stands_for(label), columns[label]), preset, ()) for label in found.here}
+    here = {label: changes[label] for label in found.here}
+    return Choice(methods, here, plain, [*missing, *found.missing], tuple(found.absent))
 
 
 def methods_of(target: Target) -> list[str]:
@@ -139,12 +168,6 @@ def _changes(column: dict[str, Any], preset: dict[str, Any], typed: Sequence[tup
     names = {key: value for key, value in column.items() if key.endswith(".name")}
     below = {key: value for key, value in (names | preset | column).items() if key not in dict(typed)}
     return below | dict(typed)
-
-
-def _columns(why: str, absent: dict[str, str]) -> str:
-    """The columns that are absent for one reason."""
-    labels = [label for label, each in absent.items() if each == why]
-    return f"column {labels[0]}" if len(labels) == 1 else f"columns {', '.join(labels)}"
 
 
 def _chosen(only: tuple[str, ...] | None, columns: dict[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,12 +85,14 @@ def table(plan: Plan, done: Done, out: Path) -> tuple[Table, Beside]:
 def report(plan: Plan, ours: Table, found: Beside, out: Path) -> Path:
     """One page over the runs, with the paper's numbers."""
     from unskew.compare import page
+    from unskew.reproduce.write import likeness
 
     numbers = {(c.column, c.method): f"{c.printed.mean:g}" for c in found.cells if c.printed}
     printed = {
         (row.setting, row.label): numbers.get((plan.columns[row.setting].label, row.label), "") for row in ours.rows
     }
-    return page.write(ours, out / PAGE, printed)
+    note = " ".join(text for text in (ours.note, f"Preset {found.preset}.", likeness(found)) if text)
+    return page.write(replace(ours, note=note), out / PAGE, printed)
 
 
 def data(plan: Plan, done: Done) -> pd.DataFrame:
@@ -111,8 +113,10 @@ def data(plan: Plan, done: Done) -> pd.DataFrame:
 def figure(plan: Plan, data: pd.DataFrame, out: Path) -> list[Path]:
     """The figure's table and picture."""
     from unskew.reproduce.figures import FIGURES
+    from unskew.reproduce.likeness import how_played
 
-    picture = FIGURES[plan.target.name].draw(data)
+    papers = {setting: column.paper for setting, column in plan.columns.items()}
+    picture = FIGURES[plan.target.name].draw(data, note=how_played(plan.grid.cells, papers, plan.changed))
     text = data.to_csv(index=False, lineterminator="\n").encode()
     for name, contents in zip(answers(plan), (text, _drawn(picture, "svg"), _drawn(picture, "png"))):
         write_whole(out / name, contents)

@@ -12,7 +12,7 @@ STDS = ("std", "accuracy_std_percent")
 
 @dataclass(frozen=True)
 class Printed:
-    """One cell of a paper's table. speedup: as printed, which may be `Failed`, or empty."""
+    """One cell of a paper's table. speedup: as printed, which may be `Failed`, or empty; size: rows of a client."""
 
     method: str
     column: str
@@ -20,6 +20,7 @@ class Printed:
     mean: float
     std: float | None
     speedup: str
+    size: str = ""
 
 
 def read(file: str) -> dict[tuple[str, str], Printed]:
@@ -31,8 +32,9 @@ def read(file: str) -> dict[tuple[str, str], Printed]:
             continue
         words = ours(file, row)
         std = next((float(row[name]) for name in STDS if row.get(name)), None)
-        column = label(words, row.get("local_size") or "")
-        cell = Printed(words["methods"], column, words["settings"], float(mean), std, row.get("speedup") or "")
+        size = row.get("local_size") or ""
+        column = label(words, size)
+        cell = Printed(words["methods"], column, words["settings"], float(mean), std, row.get("speedup") or "", size)
         found[cell.method, column] = cell
     return found
 

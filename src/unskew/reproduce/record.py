@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from unskew.compare.grid import Cell
 from unskew.experiment import Experiment, written_out
-from unskew.reproduce.names import skew
+from unskew.reproduce.names import skew, stands_for
 from unskew.reproduce.plan import Plan
+from unskew.reproduce.printed import read
 from unskew.results.load import Loaded
 from unskew.results.whole import write_whole
 
@@ -88,7 +89,7 @@ def _line(plan: Plan, cell: Cell, run: Loaded) -> dict[str, Any]:
     measured = {name: getattr(run.summary, name) for name in MEASURED}
     return {
         **dict(zip(KEY, key_of(plan, cell))),
-        "local_size": "",
+        "local_size": _local_size(plan, cell),
         **{name: round(v, DIGITS) if isinstance(v, float) else v for name, v in measured.items()},
         "engine": about["engine"],
         "precision": run.config.precision,
@@ -96,6 +97,13 @@ def _line(plan: Plan, cell: Cell, run: Loaded) -> dict[str, Any]:
         "versions": f"unskew {about['unskew']} torch {about['torch']}",
         "commit": about["commit"],
     }
+
+
+def _local_size(plan: Plan, cell: Cell) -> str:
+    """Rows of a client as the paper's table has them for this column, or for the one that it stands in for."""
+    label = plan.column_of(cell)
+    printed = read(plan.target.numbers).values() if plan.target.numbers else ()
+    return next((each.size for each in printed if each.column == (stands_for(label) or label)), "")
 
 
 def _curve(line: dict[str, Any], run: Loaded) -> pd.DataFrame:

@@ -12,14 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from unskew import recipe as recipes
-from unskew.compare.grid import Cell
 from unskew.errors import UserError
 from unskew.reproduce import plan as plans
 from unskew.reproduce.catalogue import Target, targets
+from unskew.reproduce.lacks import lacks, repetition
 from unskew.reproduce.plan import Asked, Plan
 from unskew.reproduce.play import Done
 from unskew.reproduce.record import key_of
 from unskew.reproduce.shelf import Key, Shelf, shelf
+from unskew.reproduce.typed import command
 
 # Columns that are no part of a key but count if a person typed them: which of them, by the key of a run.
 TYPED = {"precision": "precision", "engine": "engine", "engine.name": "engine"}
@@ -32,24 +33,33 @@ def read(target: Target, asked: Asked, folder: Path) -> tuple[Plan, Done]:
     """
     if asked.device is not None:
         raise UserError("--device: nothing is played with --recorded; leave one of them out")
-    rows, asked = shelf(folder, target.paper), replace(asked, recorded=True)
-    wide = asked if target.is_figure else _all_there_are(asked, rows)
-    plan = plans.make(target, wide)
+    how = command(target.name, asked, folder)
+    rows = shelf(folder, target.paper, how)
+    asked = replace(asked, recorded=frozenset(rows.all_of("dataset")))
+    plain = plans.make(target, asked)
+    wide = asked if target.is_figure else _all_there_are(asked, plain, rows)
+    plan = plain if wide == asked else plans.make(target, wide)
     keys = _keys(plan, wide, rows)
     if not keys:
-        raise UserError(f"{target.name}: nothing of what was asked for is recorded in {rows.folder}; {_there(rows)}")
-    gone, absent = _missing(plan, keys, named=wide == asked)
+        raise UserError(f"{target.name}: nothing of what was asked for is recorded in {rows.folder}; {_there(rows)}\n"
+                        f"play it: {how}")  # fmt: skip
+    gone, absent = lacks(plan, {cell.name for cell in plain.grid.cells}, keys)
     there = tuple(cell for cell in plan.grid.cells if cell.name in keys)
     runs = tuple((cell, rows.run(keys[cell.name], cell)) for cell in there)
     grid = replace(plan.grid, cells=there)
     return replace(plan, grid=grid, missing=(*plan.missing, *gone), absent=(*plan.absent, *absent)), Done(runs, {})
 
 
-def _all_there_are(asked: Asked, rows: Shelf) -> Asked:
-    draws = asked.draws
+def _all_there_are(asked: Asked, plain: Plan, rows: Shelf) -> Asked:
+    """With the seeds and draws that have rows, beside those of the recipe; what was asked for by name stays."""
+    own = {repetition(cell) for cell in plain.grid.cells}
+    draws, seeds = asked.draws, asked.seeds
     if draws is None and not {key for key, _ in _overrides(asked)} & {plans.DRAW, "partition"}:
-        draws = tuple(map(int, rows.all_of("partition_seed"))) or None
-    return replace(asked, draws=draws, seeds=asked.seeds or ",".join(rows.all_of("seed")))
+        known = {draw for draw, _ in own if draw is not None}
+        draws = tuple(sorted({*map(int, rows.all_of("partition_seed")), *known})) or None
+    if seeds is None:
+        seeds = ",".join(map(str, sorted({*map(int, rows.all_of("seed")), *(seed for _, seed in own)})))
+    return replace(asked, draws=draws, seeds=seeds)
 
 
 def _keys(plan: Plan, asked: Asked, rows: Shelf) -> dict[str, Key]:
@@ -66,7 +76,12 @@ def _keys(plan: Plan, asked: Asked, rows: Shelf) -> dict[str, Key]:
 
 
 def _others(plan: Plan, asked: Asked, rows: Shelf) -> Iterator[Plan]:
-    """What the other tables and figures of the paper that have rows would play, were they asked for the same."""
+    """What the other tables and figures of the paper that have rows would play, were they asked for the same: of its
+    seeds and draws those that have rows."""
+    numbers = {column: set(rows.all_of(column)) for column in ("seed", "partition_seed")}
+    seeds = {str(cell.seed) for cell in plan.grid.cells} & numbers["seed"]
+    draws = tuple(draw for draw in asked.draws or () if str(draw) in numbers["partition_seed"])
+    asked = replace(asked, seeds=",".join(sorted(seeds)) or None, draws=draws or None)
     names = dict.fromkeys(cell.experiment.label for cell in plan.grid.cells)
     keys = set(rows.all_of("table")) - {plan.target.key}
     for other in targets().values():
@@ -74,23 +89,6 @@ def _others(plan: Plan, asked: Asked, rows: Shelf) -> Iterator[Plan]:
             own = plans.methods_of(other)
             same = replace(asked, only=None, methods=(*own, *(name for name in names if name not in own)))
             yield plans.make(other, replace(same, draws=None) if other.is_figure else same)
-
-
-def _missing(plan: Plan, keys: dict[str, Key], named: bool) -> tuple[list[str], list[str]]:
-    """What is not recorded, and the columns of which nothing is. named: say so of every repetition."""
-
-    def place(cell: Cell) -> tuple[str, str]:
-        return plan.column_of(cell), cell.label
-
-    here = {place(cell) for cell in plan.grid.cells if cell.name in keys}
-    gone = dict.fromkeys(place(cell) for cell in plan.grid.cells if place(cell) not in here)
-    columns = {column for column, _ in here}
-    absent = list(dict.fromkeys(column for column, _ in gone if column not in columns))
-    said = [f"column {column}: not recorded" for column in absent]
-    for column in dict.fromkeys(column for column, _ in gone if column in columns):
-        said.append(f"column {column}, {', '.join(method for of, method in gone if of == column)}: not recorded")
-    some = [cell for cell in plan.grid.cells if named and place(cell) in here and cell.name not in keys]
-    return [*said, *(f"{cell.setting}, {cell.label}, seed {cell.seed}: not recorded" for cell in some)], absent
 
 
 def _there(rows: Shelf) -> str:

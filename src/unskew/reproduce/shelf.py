@@ -58,14 +58,14 @@ class Shelf:
         return Recorded(self.folder, cell.experiment, summary, {}, {n: line[n] for n in PLAYED_ON}, curve=curve)
 
 
-def shelf(folder: Path, paper: str) -> Shelf:
-    """What is recorded of a paper under `folder`, or a UserError; a line without a curve is left out."""
+def shelf(folder: Path, paper: str, how: str) -> Shelf:
+    """What is recorded of a paper under `folder`, or a UserError with how to play it; no line without a curve."""
     import pandas as pd
 
     place = folder / paper
     for name in FILES:
         if not (place / name).is_file():
-            raise UserError(f"--recorded: expected {name} in {place}, found none; `--record {folder}` writes it")
+            raise UserError(f"--recorded: expected {name} in {place}, found none; play it: {how}")
     lines, curves = (pd.read_csv(place / name, dtype=str, keep_default_na=False) for name in FILES)
     for name, frame in zip(FILES, (lines, curves)):
         if lacks := [column for column in KEY if column not in frame]:

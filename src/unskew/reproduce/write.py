@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,14 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table as Screen
 
-from unskew.reproduce.beside import NEAR, Beside, Cell, ranks
+from unskew.reproduce.beside import NEAR, Beside, Cell, Order, ranks
 from unskew.results.units import spread
 from unskew.results.whole import write_whole
 
 MARK = "*"
 COLUMNS = (
-    "column", "method", "n", "mean", "std", "paper", "paper_std", "difference", "outside", "speedup", "reached",
-    "paper_speedup", "lead", "lead_half_width", "failed",
+    "column", "method", "dataset", "model", "rounds", "n", "mean", "std", "paper", "paper_std", "difference", "outside",
+    "speedup", "reached", "paper_speedup", "lead", "lead_half_width", "lead_pairs", "failed",
 )  # fmt: skip
 
 
@@ -52,16 +53,25 @@ def to_rows(found: Beside) -> list[dict[str, Any]]:
         known = {key: round(value, 4) if math.isfinite(value) else None for key, value in values.items()}
         rows.append(
             {"column": cell.column, "method": cell.method, "n": len(cell.scores), "failed": "; ".join(cell.failed)}
+            | _about(cell)
             | known
             | {
                 "paper": cell.printed.mean if cell.printed else None,
                 "paper_std": cell.printed.std if cell.printed else None,
                 "paper_speedup": cell.printed.speedup if cell.printed else None,
-                "outside": cell.outside if known["difference"] is not None else None,
+                "outside": cell.outside if cell.exact and known["difference"] is not None else None,
                 "reached": reached if cell.factors else None,
+                "lead_pairs": lead.pairs if lead else None,
             }
         )
     return rows
+
+
+def _about(cell: Cell) -> dict[str, Any]:
+    """What was played: a column's name is the paper's."""
+    if cell.played is None:
+        return dict.fromkeys(("dataset", "model", "rounds"))
+    return {"dataset": cell.played.data.name, "model": cell.played.model.name, "rounds": cell.played.rounds}
 
 
 def to_markdown(found: Beside) -> str:
@@ -75,7 +85,7 @@ def to_markdown(found: Beside) -> str:
 
 def to_screen(found: Beside) -> Screen:
     head, rows = _grid(found)
-    screen = Screen(box=box.SIMPLE_HEAD, pad_edge=False, caption=escape(caption(found)), caption_justify="left")
+    screen = Screen(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in head:
         screen.add_column(title, overflow="fold")
     for row in rows:
@@ -87,32 +97,86 @@ def caption(found: Beside) -> str:
     """What the numbers are."""
     text = (
         f"{found.name}, preset {found.preset}: best accuracy over the rounds in percent, mean ± standard deviation "
-        f"over n seeds and draws of the split. {MARK}: more than {NEAR:g} points from the paper."
+        "over n seeds and draws of the split."
     )
-    return f"{text} Not as in the paper: {', '.join(found.changed)}." if found.changed else text
+    return " ".join([text, *_mark(found), *_columns_in_words(found), likeness(found)]).strip()
+
+
+def likeness(found: Beside) -> str:
+    """What was not as in the paper, and what follows for its numbers; nothing if all was."""
+    said = [f"Not as in the paper: {', '.join(found.changed)}."] if found.changed else []
+    by_words: dict[str, list[str]] = {}
+    for column, words in found.replaced.items():
+        by_words.setdefault(", ".join(words), []).append(column)
+    said += [f"No number of the paper stands beside {', '.join(of)}: {words}." for words, of in by_words.items()]
+    if any(cell.printed and not cell.exact for cell in found.cells):
+        said.append("The paper's numbers are those of its own settings, so none is marked as far off.")
+    return " ".join(said)
+
+
+def _columns_in_words(found: Beside) -> list[str]:
+    """What the columns after the paper's numbers are."""
+    said = []
+    if found.speeds:
+        said.append(
+            "Speed-up: rounds played, divided by the first round that has FedAvg's best accuracy; not reached: some "
+            "repetition never has it and counts as 1, where the paper prints 1.00 or Failed."
+        )
+    if _has_leads(found):
+        said.append(f"{found.own} less it: mean of the n paired differences, with their 95 % interval from two on.")
+    return said
+
+
+def _has_leads(found: Beside) -> bool:
+    return any(found.lead(cell) for cell in found.cells)
+
+
+def _mark(found: Beside) -> list[str]:
+    comparable = any(cell.printed and cell.exact for cell in found.cells)
+    return [f"{MARK}: more than {NEAR:g} points from the paper."] if comparable else []
 
 
 def remarks(found: Beside) -> list[str]:
     """Rank correlations, then what failed or is missing."""
     said = []
     for column in found.columns:
-        rho, methods = ranks(found.of(column))
-        told = f"{rho:.2f} over {methods} methods" if math.isfinite(rho) else f"not defined for {methods} methods"
-        said.append(f"{column}: rank correlation with the paper {told}")
+        said += [f"{column}: {line}" for line in (*_agreement(ranks(found.of(column))), *_uneven(found.of(column)))]
     said += [f"{cell.column}, {cell.method}: {why}" for cell in found.cells for why in cell.failed]
     return said + [f"missing: {what}" for what in found.missing]
 
 
+def _agreement(order: Order) -> list[str]:
+    """How far the order of the methods is the paper's."""
+    what = "rank correlation with the paper"
+    if not order.methods:  # no number of the paper
+        return []
+    if not order.shared:
+        return [f"{what} not defined: no repetition (a seed on a draw) that all {order.methods} methods have"]
+    if not math.isfinite(order.rho):
+        return [f"{what} not defined for {order.methods} methods"]
+    of = f", on the {order.shared} of {order.known} repetitions that all of them have"
+    return [f"{what} {order.rho:.2f} over {order.methods} methods{of if order.shared < order.known else ''}"]
+
+
+def _uneven(cells: Sequence[Cell]) -> list[str]:
+    """Means over different repetitions side by side."""
+    sets = [set(cell.scores) for cell in cells if cell.scores]
+    if all(each == sets[0] for each in sets):
+        return []
+    return ["methods have different repetitions (n); compare them by the paired differences, not by the means"]
+
+
 def _grid(found: Beside) -> tuple[list[str], list[list[str]]]:
-    speeds = found.speeds
-    head = ["column", "method", "ours", "n", "paper", "difference", *["speed-up", "paper's"] * speeds]
-    head += [f"{found.own} less it"]
+    speeds, numbers = found.speeds, any(cell.printed for cell in found.cells)
+    head = ["column", "method", "ours", "n", *["paper", "difference"] * numbers, *["speed-up", "paper's"] * speeds]
+    leads = _has_leads(found)
+    head += [f"{found.own} less it"] * leads
     rows = []
     for cell in found.cells:
         paper = spread(cell.printed.mean, cell.printed.std or math.nan, 2) if cell.printed else "–"
-        row = [cell.column, cell.method, _ours(cell), str(len(cell.scores)), paper, _gap(cell)]
+        row = [cell.column, cell.method, _ours(cell), str(len(cell.scores)), *[paper, _gap(cell)] * numbers]
         row += [_factor(cell), (cell.printed.speedup if cell.printed else "") or "–"] * speeds
-        rows.append([*row, _lead(found, cell)])
+        rows.append([*row, *[_lead(found, cell)] * leads])
     return head, rows
 
 
@@ -130,14 +194,15 @@ def _factor(cell: Cell) -> str:
     if not cell.factors:
         return "–"
     factor, reached = cell.speedup
-    return f"{factor:.2f}{'' if reached else ' (not reached)'}"
+    return f"{factor:.2f}{'' if reached else ', not reached'}"
 
 
 def _lead(found: Beside, cell: Cell) -> str:
     lead = found.lead(cell)
     if lead is None:
         return "–"
-    return f"{lead.mean:+.2f}" + (f" [{lead.low:+.2f}, {lead.high:+.2f}]" if math.isfinite(lead.low) else "")
+    interval = f" [{lead.low:+.2f}, {lead.high:+.2f}]" if math.isfinite(lead.low) else ""
+    return f"{lead.mean:+.2f}{interval}, n={lead.pairs}"
 
 
 def _plain(value: Any) -> str:

@@ -75,6 +75,7 @@ _FEDLMD = (
             "s": Option("sharding", "shards of a client, s"),
             "alpha": Option("LDA", "concentration of the Dirichlet draw, α"),
         },
+        against.by_column,
     ),
     _curves("fedlmd/figure6", "FedLMD Fig. 6: accuracy by round"),
     _against(

@@ -1,7 +1,8 @@
 """Best accuracy against a setting, a panel per kind of setting: FedLMD's figures 5, 7, 8 and 9.
 
-A label such as `epochs=5` says the kind and the value. It names the setting, or, where each method has the option under
-a name of its own, it is the end of the method's label: `fedlmd tau=3`.
+A label such as `epochs=5` says the kind and the value, a column's name such as `cifar10-2` the split. It names the
+setting, or, where each method has the option under a name of its own, it is the end of the method's label:
+`fedlmd tau=3`.
 """
 
 from __future__ import annotations
@@ -43,10 +44,20 @@ def by_setting(method: str, setting: str) -> Place:
     return method, option, float(value)
 
 
+def by_column(method: str, setting: str) -> Place:
+    """The place of a run whose split varies, by the column's name: shards are whole numbers, alpha has a point.
+
+    >>> by_column("fedlmd", "cifar10-0.05"), by_column("fedlmd", "cifar10-2")
+    (('fedlmd', 'alpha', 0.05), ('fedlmd', 's', 2.0))
+    """
+    value = setting.rpartition("-")[2]
+    return method, "alpha" if "." in value else "s", float(value)
+
+
 def by_method(method: str, setting: str) -> Place:
     """The place of a run whose method's option varies.
 
-    >>> by_method("fedlmd-tf beta=0.5", "alpha=0.05")
+    >>> by_method("fedlmd-tf beta=0.5", "cifar10-0.05")
     ('fedlmd-tf', 'beta', 0.5)
     """
     name, _, varied = method.rpartition(" ")
@@ -65,7 +76,9 @@ def data(runs: list[Played], place: Reader) -> pd.DataFrame:
 
 
 @styled
-def draw(frame: pd.DataFrame, name: str, title: str, place: Reader, options: dict[str, Option]) -> Figure:
+def draw(
+    frame: pd.DataFrame, name: str, title: str, place: Reader, options: dict[str, Option], note: str = ""
+) -> Figure:
     """A line per method through the means of its seeds; a small dot per run where there are several."""
     check_some(frame, name)
     cells = [place(method, setting) for method, setting in itertools.product(*wanted(name))]
@@ -77,7 +90,7 @@ def draw(frame: pd.DataFrame, name: str, title: str, place: Reader, options: dic
     rounds = int(frame["rounds"].max())
     what = f"Best test accuracy of {rounds} rounds" + (", mean of the seeds; dots: runs." if _several(frame) else ".")
     size = (420.0, 280.0) if len(shown) == 1 else (330.0, 280.0)
-    figure, places = panels(1, len(shown), size, title, caption(frame, what, absent))
+    figure, places = panels(1, len(shown), size, title, caption(frame, what, absent, note))
     drawn = marks(methods)
     ends = [lines(axes, frame[frame["option"] == o], methods, drawn) for axes, o in zip(places, shown)]
     same_height(places)

@@ -29,12 +29,12 @@ def data(cells: list[Planned]) -> pd.DataFrame:
 
 
 @styled
-def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
+def draw(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
     """A stem for every row of the batch."""
     check_some(frame, name)
     rows = frame[frame["seed"] == frame["seed"].iloc[0]]
     what = f"Mixing weights of {len(rows)} rows, one draw from Beta(2, 2) each."
-    figure, (axes,) = panels(1, 1, (560.0, 240.0), title, caption(rows, what, ""), right=30)
+    figure, (axes,) = panels(1, 1, (560.0, 240.0), title, caption(rows, what, "", note), right=30)
     axes.vlines(rows["row"], 0, rows["beta"], color="#9cc7e6", linewidth=2)
     axes.plot(rows["row"], rows["beta"], "o", color="#1f77b4", gid="points beta")
     axes.axhline(rows["beta"].mean(), color=INK, linewidth=1, linestyle=(0, (4, 3)))

@@ -118,14 +118,14 @@ def _map(world: World, state: State, when: str, case: str, say: Say) -> None:
 
 
 @styled
-def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
+def draw(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
     """Two maps of test rows, and the scores as bars."""
     check_some(frame, name)
     frame = frame[frame["seed"] == frame["seed"].iloc[0]]
     what = "Davies-Bouldin score: smaller is better separated; mean over the clients of a round from the run's model."
     cases = [case for case in CASES if case in set(frame["case"])]
     absent = ", ".join(case for case in CASES if case not in cases)
-    figure, places = panels(1, 3, (300.0, 280.0), title, caption(frame, what, absent), right=140)
+    figure, places = panels(1, 3, (300.0, 280.0), title, caption(frame, what, absent, note), right=140)
     maps = frame[frame["panel"] == "map"]
     titles = {"before": "test rows, the run's model", "after": "test rows, a client with 100 rows"}
     for axes, when in zip(places, titles):

@@ -30,7 +30,7 @@ def data(runs: list[Played]) -> pd.DataFrame:
 
 
 @styled
-def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
+def draw(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
     """Thin lines for runs, thick ones for the mean over seeds and the last rounds."""
     check_some(frame, name)
     methods, settings = (all_of(w, frame[c]) for w, c in zip(wanted(name), ("method", "setting")))
@@ -38,7 +38,7 @@ def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
     shown = [s for s in settings if s in set(frame["setting"])]
     what = f"Thick: mean over seeds and the last {SMOOTH} rounds; thin: every run and round."
     size = (560.0, 320.0) if len(shown) == 1 else (320.0, 340.0)
-    figure, places = panels(1, len(shown), size, title, caption(frame, what, absent))
+    figure, places = panels(1, len(shown), size, title, caption(frame, what, absent, note))
     drawn = marks(methods)
     ends = [lines(axes, frame[frame["setting"] == s], methods, drawn) for axes, s in zip(places, shown)]
     same_height(places)

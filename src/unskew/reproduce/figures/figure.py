@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Drawing
 from unskew import recipe as recipes
 from unskew.compare.grid import Compare
 from unskew.errors import UserError
+from unskew.reproduce.names import stands_for
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Figure:
     name: str  # as `unskew reproduce` calls it
     title: str
     data: Callable[[list[Any]], pd.DataFrame]  # of runs played, or of cells planned
-    draw: Callable[[pd.DataFrame], Drawing]
+    draw: Callable[..., Drawing]  # of the table, with a note on how it was played
     more_than_curves: bool = False  # accuracies by round do not give its table
     planned: bool = False  # from the experiments alone: nothing is played
 
@@ -36,9 +37,9 @@ def recipe_of(name: str) -> str:
 
 
 def wanted(name: str) -> tuple[list[str], list[str]]:
-    """Labels of the methods and of the settings that a figure's recipe has."""
+    """Labels of the methods and of the settings that a figure's recipe has, without those that stand in for others."""
     compare = Compare.model_validate(recipes.read(recipe_of(name))[2])
-    return list(compare.methods), list(compare.settings)
+    return list(compare.methods), [label for label in compare.settings if not stands_for(label)]
 
 
 def check_some(frame: pd.DataFrame, name: str) -> None:
@@ -67,10 +68,10 @@ def missing(methods: Sequence[str], settings: Sequence[str], found: Collection[t
     return "; ".join(word for word in words if word)
 
 
-def caption(frame: pd.DataFrame, what: str, absent: str) -> str:
-    """Below a figure: data and seeds, what is drawn, what is not there. frame: dataset, seed, series."""
-    text = f"{', '.join(frame['dataset'].unique())}, {_seeds(frame)}. {what}"
-    return f"{text} Missing, not played: {absent}." if absent else text
+def caption(frame: pd.DataFrame, what: str, absent: str, note: str = "") -> str:
+    """Below a figure: data and seeds, how it was played, what is drawn, what is missing. frame: dataset, seed."""
+    words = [f"{', '.join(frame['dataset'].unique())}, {_seeds(frame)}.", note, what]
+    return " ".join([*(word for word in words if word), *([f"Missing: {absent}."] if absent else [])])
 
 
 def _seeds(frame: pd.DataFrame) -> str:

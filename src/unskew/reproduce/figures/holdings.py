@@ -35,11 +35,11 @@ def data(cells: list[Planned]) -> pd.DataFrame:
 
 
 @styled
-def draw_maps(frame: pd.DataFrame, name: str, title: str) -> Figure:
+def draw_maps(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
     """A map per data set, clients to the right, labels upwards."""
     shown, absent = _there(frame, name)
     what = f"Darker: more rows of that label. At most the first {FIRST} clients."
-    figure, places = panels(len(shown), 1, (720.0, 150.0), title, caption(frame, what, absent), right=70)
+    figure, places = panels(len(shown), 1, (720.0, 150.0), title, caption(frame, what, absent, note), right=70)
     for axes, setting in zip(places, shown):
         rows = frame[(frame["setting"] == setting) & (frame["client"] < FIRST)]
         table = rows.pivot_table(index="label", columns="client", values="count", aggfunc="first")
@@ -54,13 +54,13 @@ def draw_maps(frame: pd.DataFrame, name: str, title: str) -> Figure:
 
 
 @styled
-def draw_sizes(frame: pd.DataFrame, name: str, title: str) -> Figure:
+def draw_sizes(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
     """A panel per kind of split, a box per number of clients; labels are `kind=clients`."""
     shown, absent = _there(frame, name)
     sizes = frame.groupby(["setting", "client"], sort=False)["count"].sum()
     kinds = list(dict.fromkeys(s.partition("=")[0] for s in shown))
     what = "Boxes: quartiles; whiskers to the smallest and largest client; the number is the median."
-    figure, places = panels(1, len(kinds), (330.0, 280.0), title, caption(frame, what, absent), right=40)
+    figure, places = panels(1, len(kinds), (330.0, 280.0), title, caption(frame, what, absent, note), right=40)
     for axes, kind in zip(places, kinds):
         _boxes(axes, {s.partition("=")[2]: sizes[s].to_numpy() for s in shown if s.partition("=")[0] == kind})
         axes.set_title(kind, loc="left", pad=8, color=INK)

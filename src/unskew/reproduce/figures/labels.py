@@ -58,7 +58,7 @@ def _tidy(played: Played, series: str, table: pd.DataFrame) -> pd.DataFrame:
 
 
 @styled
-def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
+def draw(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
     """A map below the other; predictions of all methods have one scale."""
     check_some(frame, name)
     there = list(frame["series"].unique())
@@ -66,7 +66,7 @@ def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
     shown = [one for one in series if one in there]
     absent = missing(series, [""], [(one, "") for one in there])
     what = "Darker: more rows of that label. A column is a round; empty ones were not evaluated."
-    figure, places = panels(len(shown), 1, (720.0, 150.0), title, caption(frame, what, absent), _room(frame), 120)
+    figure, places = panels(len(shown), 1, (720.0, 150.0), title, caption(frame, what, absent, note), _room(frame), 120)
     top = frame.loc[frame["series"] != TRAINED, "count"].max()
     for axes, one in zip(places, shown):
         rows = frame[frame["series"] == one]

@@ -90,7 +90,7 @@ def _audited(p: Played) -> Audit | None:
 
 
 @styled
-def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
+def draw(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
     """Four panels, those without rows left out and named."""
     check_some(frame, name)
     frame = frame[frame["seed"] == frame["seed"].iloc[0]]
@@ -100,7 +100,7 @@ def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
     what = "Attacks on what was shared in the recorded rounds; pictures are on the page of unskew audit. Exposure is "
     what += "that of the ledger: a mean reaches a client when it first takes part."
     rows = 2 if len(shown) > 2 else 1
-    text, columns = caption(frame, what, absent), -(-len(shown) // rows)
+    text, columns = caption(frame, what, absent, note), -(-len(shown) // rows)
     figure, places = panels(rows, columns, SIZE, title, text, left=64, right=180, between=84)
     for axes, panel in zip(places, shown):
         _panel(axes, frame[frame["panel"] == panel], panel)

@@ -102,7 +102,7 @@ def panels(
 
 def accuracy_axes(axes: Axes, title: str, beside: str, below: str) -> None:
     """Accuracy upwards with level lines, something else to the right."""
-    axes.set_title(title.replace("alpha=", "α = "), loc="left", pad=8, color=INK)
+    axes.set_title(title, loc="left", pad=8, color=INK)
     axes.set_ylabel(beside)
     axes.set_xlabel(below)
     axes.grid(axis="y")

@@ -67,14 +67,14 @@ def _mixed(feed: OneClient, step: int, classes: int) -> Tensor:
 
 
 @styled
-def draw(frame: pd.DataFrame, name: str, title: str) -> Figure:
+def draw(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
     """Bars by label; in an epoch's panel its batches lie on one another."""
     check_some(frame, name)
     frame = frame[frame["seed"] == frame["seed"].iloc[0]]
     names = {"buffer": "feature buffer", "client": "rows of the client"}
     shown = list(frame["panel"].unique())
     what = "Mixed batches of one client: sums of β y + (1 − β) y' over a batch, batches on one another."
-    figure, places = panels(1, len(shown), (200.0, 220.0), title, caption(frame, what, ""), right=20)
+    figure, places = panels(1, len(shown), (200.0, 220.0), title, caption(frame, what, "", note), right=20)
     for axes, panel in zip(places, shown):
         table = frame[frame["panel"] == panel].pivot(index="batch", columns="label", values="count")
         bottom = 0 * table.iloc[0]

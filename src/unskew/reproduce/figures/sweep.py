@@ -64,13 +64,13 @@ def data(runs: list[Played]) -> pd.DataFrame:
 
 
 @styled
-def draw(frame: pd.DataFrame, name: str, title: str, parts: tuple[Panel, ...]) -> Figure:
+def draw(frame: pd.DataFrame, name: str, title: str, parts: tuple[Panel, ...], note: str = "") -> Figure:
     """The panels that there is something for, side by side."""
     check_some(frame, name)
     absent = missing(all_of(wanted(name)[0], frame["series"]), [""], [(s, "") for s in frame["series"].unique()])
     shown = [part for part in parts if len(part.rows(frame))]
     what = "Best test accuracy over the rounds, mean of the seeds."
-    figure, places = panels(1, len(shown), SIZE, title, caption(frame, what, absent))
+    figure, places = panels(1, len(shown), SIZE, title, caption(frame, what, absent, note))
     for axes, part in zip(places, shown):
         part.draw(axes, part.rows(frame))
     return figure

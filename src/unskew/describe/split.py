@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.core.method import Task
-from unskew.core.per_client import looked_at
-from unskew.core.plan import Plan
 from unskew.core.work import Work
 from unskew.data import load_labels, skew
 from unskew.engine.ragged import widths
 from unskew.experiment import Experiment
-from unskew.prepare import deal_rows, read_data
+from unskew.prepare import deal, read_data
 
 Counts = NDArray[np.int64]
 ROUNDS_LOOKED_AT = 200  # of the plan, for what cohorts hold
@@ -73,20 +69,9 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
     # Cheap checks first, as in a run.
     method = experiment.create_method().build(experiment.local.work(1, experiment.rounds))
     dataset = read_data(experiment, data_dir, load=load_labels)
-    parts = deal_rows(experiment, dataset, data_dir)
-    names, clients, labels = tuple(dataset.classes), len(parts.rows), dataset.train.y.numpy()
-    counted = looked_at(clients)
-    counts = skew.counts([parts.rows[k] for k in counted], labels, len(names))
-    task = Task(
-        clients,
-        len(names),
-        tuple(dataset.shape),
-        experiment.rounds,
-        partial(_work, experiment),
-        experiment.preset,
-    )
-    absences = tuple(a.absence() for a in experiment.absence)
-    plan = Plan(experiment.seed, clients, experiment.participation, absences, experiment.preset == "released")
+    dealt = deal(experiment, dataset, data_dir)
+    parts, task, plan, counts = dealt.parts, dealt.task, dealt.plan, dealt.counts
+    names, clients, labels = tuple(dataset.classes), task.clients, dataset.train.y.numpy()
     size = max(int(experiment.participation * clients), 1)
     looked = range(1, max(min(experiment.rounds, ROUNDS_LOOKED_AT, CLIENTS_LOOKED_AT // size), 1) + 1)
     rounds = [skew.counts([parts.rows[k] for k in plan.participants(round)], labels, len(names)) for round in looked]
@@ -98,11 +83,7 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
         *(f"partition  {line}" for line in skew.describe(counts, parts.notes, work.batch, clients)),
     ]
     steps, told = _steps(counts, rounds, work), warnings(counts, cohorts)
-    return Split(dataset.name, clients, counted, counts, names, header, cohorts, steps, told)
-
-
-def _work(experiment: Experiment, round: int) -> Work:
-    return experiment.local.work(round, experiment.rounds)
+    return Split(dataset.name, clients, dealt.counted, counts, names, header, cohorts, steps, told)
 
 
 def _cohorts(counts: Counts, rounds: list[Counts], clients: int, size: int) -> Cohorts:

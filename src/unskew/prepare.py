@@ -38,6 +38,7 @@ from unskew.models.model import Model
 from unskew.models.norms import POLICIES
 from unskew.stop import Stop
 
+MANY_A_ROUND = 5_000  # participants; more than any experiment we know of, and an hour of steps on two cores
 STATE_IN_MEMORY = 2**30  # bytes of the host's memory for clients' state; more of it rests on disk
 
 
@@ -165,6 +166,21 @@ def deal(experiment: Experiment, dataset: Dataset, root: Path | None) -> Dealt:
     return Dealt(parts, task, plan, counted, counts)
 
 
+def participants(plan: Plan) -> int:
+    """How many clients train in a round where all are present, without drawing them."""
+    return max(int(plan.participation * plan.clients), 1)
+
+
+def too_many(plan: Plan) -> list[str]:
+    """A warning for a round that hardly anybody wants; a share of a million clients is quickly typed."""
+    if participants(plan) <= MANY_A_ROUND:
+        return []
+    return [
+        f"{participants(plan):,} clients train in every round, which takes long; for about 100 of them type "
+        f"participation={100 / plan.clients:.3g}"
+    ]
+
+
 def _model(experiment: Experiment, dataset: Dataset, given: nn.Sequential | None, dtype: torch.dtype) -> Model:
     shape, classes, half = tuple(dataset.shape), len(dataset.classes), experiment.precision == "bf16"
     if given is None:
@@ -258,7 +274,7 @@ def _header(
         lines.append(
             "batchnorm  a partial batch is filled with further rows of the client (departure from the papers' code)"
         )
-    return [*lines, *_departures(federation)]
+    return [*lines, *_departures(federation), *(f"warning    {line}" for line in too_many(federation.plan))]
 
 
 def _departures(federation: Federation) -> list[str]:

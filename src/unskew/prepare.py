@@ -38,7 +38,19 @@ from unskew.models.model import Model
 from unskew.models.norms import POLICIES
 from unskew.stop import Stop
 
+MANY_A_ROUND = 5_000  # participants; more than any experiment we know of, and an hour of steps on two cores
 STATE_IN_MEMORY = 2**30  # bytes of the host's memory for clients' state; more of it rests on disk
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Who holds what and who takes part when: all of a run that needs no model."""
+
+    parts: Parts
+    task: Task
+    plan: Plan
+    counted: Sequence[int]  # clients that the statistics of the partition look at: all, unless there are too many
+    counts: np.ndarray  # [counted, classes]
 
 
 @dataclass(frozen=True)
@@ -74,14 +86,9 @@ def prepare(
     dtype = torch.float64 if experiment.precision == "float64" else torch.float32
     dataset = read_data(experiment, data_dir, data)
     stop = Stop(experiment.stop, dataset)
-    parts = deal_rows(experiment, dataset, data_dir)
+    dealt = deal(experiment, dataset, data_dir)
+    parts, task, plan = dealt.parts, dealt.task, dealt.plan
     net = _model(experiment, dataset, model, dtype)
-    clients, classes = len(parts.rows), len(dataset.classes)
-    task = Task(
-        clients, classes, tuple(dataset.shape), experiment.rounds, partial(_work, experiment), experiment.preset
-    )
-    absences = tuple(a.absence() for a in experiment.absence)
-    plan = Plan(experiment.seed, clients, experiment.participation, absences, experiment.preset == "released")
     setting = Setting(
         method,
         net,
@@ -94,15 +101,13 @@ def prepare(
     )
     store = ClientStore(setting.newcomer, _home(setting, state_dir))
     rows = ByRule(lambda k: len(parts.rows[k]))
-    counted = looked_at(clients)
-    counts = skew.counts([parts.rows[k] for k in counted], dataset.train.y.numpy(), classes)
     rows_of_data = {"x": dataset.train.x, "y": dataset.train.y}
     world = {"data": fingerprint(rows_of_data), "partition": _rows_print(parts), "model": _model_print(net)}
     # The engine last: it may fork, and what fails above must not leave processes behind.
     engine = _engine(experiment, setting)
     federation = Federation(method, net, task, plan, engine, store, experiment.weights == "samples", rows)
-    header = [*_header(experiment, federation, dataset, counts, parts), *stop.header]
-    return Prepared(experiment, federation, dataset, counted, counts, header, stop, world)
+    header = [*_header(experiment, federation, dataset, dealt.counts, parts), *stop.header]
+    return Prepared(experiment, federation, dataset, dealt.counted, dealt.counts, header, stop, world)
 
 
 def _rows_print(parts: Parts) -> str:
@@ -147,6 +152,33 @@ def deal_rows(experiment: Experiment, dataset: Dataset, root: Path | None) -> Pa
         return split(experiment.partition, labels, len(dataset.classes), experiment.seed, dataset.train.group, cache)
     except UserError as error:
         raise UserError(f"partition: {error}") from error
+
+
+def deal(experiment: Experiment, dataset: Dataset, root: Path | None) -> Dealt:
+    """The split, its counts and the plan."""
+    parts, classes = deal_rows(experiment, dataset, root), len(dataset.classes)
+    clients, rounds = len(parts.rows), experiment.rounds
+    task = Task(clients, classes, tuple(dataset.shape), rounds, partial(_work, experiment), experiment.preset)
+    absences = tuple(a.absence() for a in experiment.absence)
+    plan = Plan(experiment.seed, clients, experiment.participation, absences, experiment.preset == "released")
+    counted = looked_at(clients)
+    counts = skew.counts([parts.rows[k] for k in counted], dataset.train.y.numpy(), classes)
+    return Dealt(parts, task, plan, counted, counts)
+
+
+def participants(plan: Plan) -> int:
+    """How many clients train in a round where all are present, without drawing them."""
+    return max(int(plan.participation * plan.clients), 1)
+
+
+def too_many(plan: Plan) -> list[str]:
+    """A warning for a round that hardly anybody wants; a share of a million clients is quickly typed."""
+    if participants(plan) <= MANY_A_ROUND:
+        return []
+    return [
+        f"{participants(plan):,} clients train in every round, which takes long; for about 100 of them type "
+        f"participation={100 / plan.clients:.3g}"
+    ]
 
 
 def _model(experiment: Experiment, dataset: Dataset, given: nn.Sequential | None, dtype: torch.dtype) -> Model:
@@ -242,7 +274,7 @@ def _header(
         lines.append(
             "batchnorm  a partial batch is filled with further rows of the client (departure from the papers' code)"
         )
-    return [*lines, *_departures(federation)]
+    return [*lines, *_departures(federation), *(f"warning    {line}" for line in too_many(federation.plan))]
 
 
 def _departures(federation: Federation) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -18,6 +19,8 @@ SECTIONS = ("data", "model", "partition", "engine")  # may be written as a name 
 CARRIED = {"partition": ("clients", "seed")}  # what every kind of a section has
 # Sections with several kinds: a single key of them can be overridden where a recipe says nothing about the kind.
 DEFAULTS = {"partition": {"name": "iid", "clients": 10}, "local": {"schedule": {"name": "exponential"}}}
+
+NAMES = {"literal_error": "expected", "union_tag_invalid": "expected_tags"}  # where pydantic lists the allowed names
 
 
 def load(recipe: str, overrides: list[str] | None = None) -> tuple[str, Experiment]:
@@ -168,6 +171,15 @@ def _explain(error: Any, schema: type[BaseModel]) -> str:
         return f"unknown key {'.'.join(_plain(path))}{nearest(path[-1], known)}; allowed here: {', '.join(known)}"
     if error["type"] == "missing":
         return f"{'.'.join(_plain(path))}: a value is needed and none was given"
+    if error["type"] in ("union_tag_not_found", "model_attributes_type"):
+        names = [_tag(kind) for kind in _kinds(schema, path)]
+        return f"{'.'.join(_plain(path))}: expected a name, one of {', '.join(names)}, found {error['input']!r}"
+    if error["type"] in NAMES:
+        names, found = re.findall(r"'(.*?)'", error["ctx"][NAMES[error["type"]]]), error["input"]
+        found = found["name"] if error["type"] == "union_tag_invalid" else found
+        one = "one of " if len(names) > 1 else ""
+        hint = nearest(str(found), names)
+        return f"{'.'.join(_plain(path))}: expected {one}{', '.join(names)}, found {found!r}{hint}"
     message = error["msg"].removeprefix("Value error, ")
     if not path:  # a rule about several keys, which the message names
         return message
@@ -175,8 +187,9 @@ def _explain(error: Any, schema: type[BaseModel]) -> str:
 
 
 def _plain(path: list[str]) -> list[str]:
-    """Without the tag that pydantic puts after a section with several kinds."""
-    return [word for i, word in enumerate(path) if i == 0 or path[i - 1] not in ("partition", "schedule")]
+    """Without what pydantic puts after a key with several kinds: a tag, or a type such as tuple[int, ...]."""
+    kinds = [word for i, word in enumerate(path) if i == 0 or path[i - 1] not in ("partition", "schedule")]
+    return [word for word in kinds if "[" not in word]
 
 
 def _keys(model: type[BaseModel], path: list[str]) -> list[str]:
@@ -190,6 +203,13 @@ def _keys(model: type[BaseModel], path: list[str]) -> list[str]:
         if found:
             model = found[0]
     return list(model.model_fields)
+
+
+def _kinds(model: type[BaseModel], path: list[str]) -> list[type[BaseModel]]:
+    """What a section with several kinds may be."""
+    for word in path[:-1]:
+        model = _models(model.model_fields[word].annotation)[0]
+    return _models(model.model_fields[path[-1]].annotation)
 
 
 def _tag(model: type[BaseModel]) -> str:

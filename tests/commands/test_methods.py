@@ -121,6 +121,21 @@ def test_packaged_table_is_what_the_repository_says() -> None:
     assert (Path(package.__file__).parent / known.FILE).read_text() == known.gather(REPOSITORY), STALE
 
 
+def test_status_tells_numbers_of_a_paper_from_examples_of_our_own(tmp_path: Path) -> None:
+    """Whoever compresses what travels has no number of a paper; a file that is not there says nothing."""
+    tested = {name: row.tested for name, row in known.table().items()}
+    for name in ("fedavg-bf16", "fedavg-int8", "fedavg-topk", "feddata"):
+        assert tested[name] == "worked examples tested", name
+    for name in ("fedavg", "fedlmd", "flea", "scaffold"):
+        assert tested[name] == "papers' numbers tested", name
+    file = tmp_path / "test_it.py"
+    assert known._tested(file) == ""
+    file.write_text("def test_numbers_of_the_paper(): ...\n")
+    assert known._tested(file) == "worked examples tested"
+    file.write_text("import pytest\n\n\n@pytest.mark.papers\ndef test_numbers(): ...\n")
+    assert known._tested(file) == "papers' numbers tested"
+
+
 def test_pages_are_up_to_date(tmp_path: Path, unskew: Command) -> None:
     assert unskew("methods", "--markdown", tmp_path).code == 0
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}

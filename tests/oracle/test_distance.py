@@ -20,6 +20,7 @@ def ones(b: int) -> Tensor:
     return torch.ones(b, dtype=torch.float64)
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize(("floor", "c"), [(0.0, 0.776528), (1e-7, 0.776503)])
 def test_the_four_rows_of_the_spec(floor: float, c: float) -> None:
     assert distance_correlation(X, F, ones(4), floor).c.item() == pytest.approx(c, abs=5e-7)

@@ -27,6 +27,7 @@ from unskew.methods.fedavg import Average, CrossEntropy
 from unskew.models.model import Model
 
 
+@pytest.mark.papers
 def test_mean_counts_rows() -> None:
     """Rows (1, 3), scalars (0, 4): (1*0 + 3*4) / 4 = 3."""
     merged = Average().merge(

@@ -17,6 +17,7 @@ def number(value: float) -> torch.Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
+@pytest.mark.papers
 def test_two_rounds_by_hand() -> None:
     """beta 0.7, w = 1; mean 0.8: v = 0.2, w = 0.8; mean 0.7: v = 0.7*0.2 + 0.1 = 0.24, w = 0.8 - 0.24 = 0.56."""
     part = AverageMomentum(beta=0.7)

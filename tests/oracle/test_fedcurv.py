@@ -1,5 +1,6 @@
 """FedCurv: the reduced penalty, the Fisher pass, and the sums over clients."""
 
+import pytest
 import torch
 from toolbox import equal, federation, last_model, leaves_of, messages, network, played, view_of
 from torch.nn import functional as F
@@ -12,6 +13,7 @@ U = {1: torch.tensor([1.0, 2.0]), 2: torch.tensor([3.0, 0.0])}
 W = {1: torch.tensor([1.0, 1.0]), 2: torch.tensor([0.0, 2.0])}
 
 
+@pytest.mark.papers
 def test_reduced_penalty_and_gradient() -> None:
     """u_1=(1,2), w_1=(1,1), u_2=(3,0), w_2=(0,2), w=(.5,.5): P=(4,2), Q=(1,2), -1.5, gradient 2(Pw - Q) = (2,-2)."""
     w = torch.tensor([0.5, 0.5], requires_grad=True)

@@ -26,6 +26,7 @@ def squared(z: Tensor) -> Tensor:
     return (k.square().sum() - k.diagonal().square().sum()) / (d * (d - 1)) / b
 
 
+@pytest.mark.papers
 def test_perfectly_correlated_columns() -> None:
     """b = 4: off-diagonal products are b - 1, so R = (b - 1)^2 / b = 2.25, whatever scale and sign."""
     t = torch.tensor([1.0, 2.0, 4.0, -3.0], dtype=torch.float64)

@@ -16,6 +16,7 @@ def counts(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
+@pytest.mark.papers
 def test_number_of_the_spec() -> None:
     """n = (100, 25, 1), z = 0, tau 1: shifts (0.316228, 0.447214, 1), y = 2 gives 1.551687.
 

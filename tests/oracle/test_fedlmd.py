@@ -50,6 +50,7 @@ def test_majority_is_never_all_labels() -> None:
     assert not any(majority(counts).all() for counts in draws)
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize(
     ("labels", "cold", "warm"),
     [

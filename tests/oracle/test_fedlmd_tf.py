@@ -22,6 +22,7 @@ from unskew.methods.fedlmd import LabelMaskingDistillation
 from unskew.methods.fedlmd_tf import TeacherFreeMasking
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize(
     ("labels", "cold", "warm"),
     [

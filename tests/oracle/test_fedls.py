@@ -10,6 +10,7 @@ from unskew.errors import UserError
 from unskew.methods.fedls import LabelSmoothing
 
 
+@pytest.mark.papers
 def test_number_of_the_spec() -> None:
     """z = (2, 1, 0, -1), y = 0, eps 0.1: 0.590190, where cross-entropy is 0.440190."""
     assert term(LabelSmoothing()).item() == pytest.approx(0.590190, abs=TINY)

@@ -39,6 +39,7 @@ def taylor(lam: float, **keys: Any) -> MeanAugmentation:
     return MeanAugmentation(variant="taylor", lam=lam, **keys)
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize(("slope", "total"), [("paper", 4.360756), ("exact", 4.359472)])
 def test_the_two_rows_of_the_spec(slope: str, total: float) -> None:
     """4.060949 + 0.286967 + 0.012841; exact mixup would be 4.358908, the derivative divided twice by b 4.354336."""

@@ -13,6 +13,7 @@ def sent(w_k: float, a: float) -> dict:
     return {"direction": {"w": torch.tensor((1 - w_k) / a)}, "tau": torch.tensor(a)}
 
 
+@pytest.mark.papers
 def test_normalised_average() -> None:
     """w = 1, w_k = (0.9, 0.6), a = (1, 3), p = 1/2: tau_eff = 2, mean direction (0.1 + 0.4/3) / 2, so 1 - 0.2333."""
     part = Nova(tau="effective")

@@ -20,6 +20,7 @@ from unskew.describe.cost import measure
 from unskew.methods.fedntd import NotTrueDistillation
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize(("tau", "want"), [(1.0, 0.030201), (2.0, 0.031069)])
 def test_numbers_of_the_spec(tau: float, want: float) -> None:
     """z = (2, 1, 0, -1), z_g = (0.5, 1.5, 1, 0), y = 0, tau^2 included."""

@@ -22,6 +22,7 @@ from unskew.methods.fedlmd_tf import TeacherFreeMasking
 from unskew.methods.fedntd_tf import TeacherFreeNotTrue
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize(("tau", "want"), [(1.0, 0.308994), (2.0, 0.326630)])
 def test_numbers_of_the_spec(tau: float, want: float) -> None:
     """The formula once more by hand: tau^2 ( -log 3 - mean of log softmax((1, 0, -1) / tau) )."""

@@ -16,6 +16,7 @@ def line() -> Model:
     return Model(nn.Sequential(nn.Flatten(), nn.Linear(3, 1, bias=False)), dtype=torch.float64)
 
 
+@pytest.mark.papers
 def test_value_and_gradient() -> None:
     """w^t = 0, w = (1, 2, 2), mu = 0.1: 0.05 * 9 = 0.45; gradient 0.1 w = (0.1, 0.2, 0.2)."""
     w = torch.tensor([[1.0, 2.0, 2.0]], dtype=torch.float64, requires_grad=True)

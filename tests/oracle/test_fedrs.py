@@ -16,6 +16,7 @@ def counts(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
+@pytest.mark.papers
 def test_number_of_the_spec() -> None:
     """z = (2, 1, -1), y = 0, classes 1 and 2 absent, alpha 0.5: CE of (2, 0.5, -0.5) is 0.266368; plain 0.349012."""
     found = term(RestrictedSoftmax(alpha=0.5), Z, Z, counts=counts(7, 0, 0))

@@ -197,6 +197,7 @@ def test_exposure_counts_who_received_from_whom() -> None:
         assert report.numbers["flea/exposure"] == pytest.approx(100 * len(pairs) / 64)
 
 
+@pytest.mark.papers
 def test_a_tenth_of_the_clients_has_met_39_percent_of_the_pairs_in_round_50() -> None:
     """1 - 0.99^49 = 38.9 %, from what `collect` keeps and `report` tells, with 200 clients."""
     plan, part = Plan(0, 200, 0.1), FLea()

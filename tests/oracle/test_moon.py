@@ -33,6 +33,7 @@ def initial() -> State:
     return Model(network(), dtype=torch.float64).initial
 
 
+@pytest.mark.papers
 def test_value_by_hand() -> None:
     """cos 1 to the received, cos 0 to the previous, tau 0.5: ln(1 + e^{-2}) = 0.126928; swapped: 2 more."""
     z, near, far = torch.tensor([[2.0, 0.0]]), torch.tensor([[5.0, 0.0]]), torch.tensor([[0.0, 3.0]])

@@ -49,6 +49,7 @@ def variates(fed: object, clients: int) -> list[State]:
     return [fed.store.get(k)["scaffold"] for k in range(clients)]  # type: ignore[attr-defined]
 
 
+@pytest.mark.papers
 def test_variates_by_hand() -> None:
     """K = 4, eta = 0.1, tau = 5, w = 1: c_0 = 0.5/0.5 = 1, c_1 = 0.1/0.5 = 0.2, c = 1.2/4 = 0.3."""
     part = Scaffold()

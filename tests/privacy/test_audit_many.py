@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,30 @@ def test_the_demo_ends_with_pictures_in_its_report(tmp_path: Path) -> None:
     assert section.body in report
     again, _ = attacked(tmp_path)  # a second demo in the same folder
     assert again == section
+
+
+def test_the_demos_report_has_leak_beside_accuracy_where_rows_are_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from unskew.privacy import example
+
+    keys = {"rounds": 1, "participation": 0.3, "partition": {"name": "iid", "clients": 20}, "record": {"rounds": [1]}}
+    names = ("fedavg", "flea", "fedmix")
+    for name in names:
+        us.run(us.Experiment(method=name, engine={"name": "loop", "workers": 1}, **keys), out=tmp_path / "cells" / name)
+    monkeypatch.setattr(example, "ON_ROWS", replace(example.ON_ROWS, iterations=5))
+    runs = [us.load(tmp_path / "cells" / name) for name in names]
+    text = example._on_rows(tmp_path, runs)
+    lines = {line: text.partition(f'<th scope="row">{line}</th>')[2].partition("</tr>")[0] for line in names}
+    for run in runs:
+        assert f"<td>{run.summary.mean_last10:.1f}</td>" in lines[run.config.label]
+    assert "decoder/round-1" in lines["flea"]
+    assert "as-sent/round-1" in lines["fedmix"]
+    assert "<td>–</td>" in lines["fedavg"]
+    assert text.count("<img") == 2 * 16
+    assert (tmp_path / "audit" / "shared.html").is_file()
+    assert 'href="audit/shared.html"' in text
+    assert example._on_rows(tmp_path, runs[:1]) == ""
 
 
 def test_features_that_come_down_again_are_counted_by_the_ledger(runs: list[Path]) -> None:

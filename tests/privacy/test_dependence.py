@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.privacy.metrics.dependence import FLEA_FLOOR, dependence, distance_correlation
+from unskew.methods.shared import distance
+from unskew.methods.shared.distance import FLOOR
+from unskew.privacy.metrics.dependence import dependence, distance_correlation
 
 X = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 1.0]])
 F = torch.tensor([[1.0], [0.0], [2.0], [1.0]])
@@ -19,7 +21,7 @@ def _drawn(rows: int, *sizes: int) -> list[torch.Tensor]:
 
 def test_the_specifications_numbers_without_and_with_floors() -> None:
     assert distance_correlation(X, F) == pytest.approx(0.776528, abs=5e-7)
-    assert distance_correlation(X, F, FLEA_FLOOR) == pytest.approx(0.776503, abs=5e-7)
+    assert distance_correlation(X, F, FLOOR) == pytest.approx(0.776503, abs=5e-7)
     assert dependence(X, F).dcor == pytest.approx(0.776528, abs=5e-7)
 
 
@@ -77,6 +79,16 @@ def test_the_corrected_value_is_the_unbiased_sum_written_out() -> None:
 
     want = inner(a, b) / (inner(a, a) * inner(b, b)) ** 0.5
     assert dependence(x, f).corrected == pytest.approx(want, abs=1e-6)
+
+
+def test_one_formula_serves_the_loss_and_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the centring both are the same other number."""
+    x, f = _drawn(12, 5, 3)
+    monkeypatch.setattr(distance, "centred", lambda d, p: d)
+    assert distance_correlation(x, f) > 0.9
+    assert float(distance.distance_correlation(x, f, torch.ones(12), 0.0).c) == pytest.approx(
+        distance_correlation(x, f), rel=1e-5
+    )
 
 
 def test_too_few_rows_are_refused() -> None:

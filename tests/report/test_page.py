@@ -11,7 +11,7 @@ import pytest
 from unskew.commands.report import load_runs
 from unskew.errors import UserError
 from unskew.report.page import title_of, write
-from unskew.report.sections import SECTIONS
+from unskew.report.sections import DETAILS, RESULTS
 
 from .made import made, noisy
 
@@ -39,8 +39,12 @@ def text(page: Path) -> str:
 
 
 def test_every_section_is_there_in_order(text):
-    found = re.findall(r"<h2>(.*?)</h2>", text)
-    assert found == ["What was run", *(section.title for section in SECTIONS), "Headers and settings"]
+    """The answer comes before the small print."""
+    results, details = ([section.title for section in part] for part in (RESULTS, DETAILS))
+    want = [*results, "What was run", *details, "Headers and settings"]
+    assert results[0] == "Accuracy by round"
+    assert re.findall(r"<h2>(.*?)</h2>", text) == want
+    assert re.findall(r'<a href="#[\w-]+">(.*?)</a>', text.partition("</nav>")[0]) == want
 
 
 def test_nothing_is_loaded_from_anywhere(text):
@@ -117,7 +121,7 @@ def test_two_datasets_are_two_settings_side_by_side(tmp_path):
     text = write(runs, tmp_path / "two.html", title_of(runs)).read_text()
     assert "<title>fedavg on digits, cifar10</title>" in text
     for name in ("data digits", "data cifar10"):
-        assert text.count(f'<h3 class="setting">{name}</h3>') == len(SECTIONS) + 3
+        assert text.count(f'<h3 class="setting">{name}</h3>') == len(RESULTS) + len(DETAILS) + 3
     assert text.count("fedavg reaches") == 2
 
 

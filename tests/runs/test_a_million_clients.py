@@ -13,6 +13,8 @@ import torch
 
 import unskew as us
 from unskew.core.plan import Absence, Plan
+from unskew.data.on_demand import OnDemand
+from unskew.describe import split
 from unskew.prepare import prepare
 
 from . import toys
@@ -79,6 +81,41 @@ def test_command_line_plays_and_shows_it(unskew: Command, tmp_path: Path) -> Non
     assert said.code == 0
     assert "a round    3 of 1000000 clients, who hold 4.9 of 10 classes" in said.out
     assert (tmp_path / "who.csv").read_text().splitlines()[2].startswith("1000,")
+
+
+def test_half_of_all_clients_are_looked_at_by_few(unskew: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are drawn for a few thousand clients, not for 50,000; the work is still that of all."""
+    asked: set[int] = set()
+    draw = OnDemand._drawn
+
+    def counting(rows: OnDemand, client: int) -> np.ndarray:
+        asked.add(client)
+        assert len(asked) < 10_000, "too many clients were looked at"
+        return draw(rows, client)
+
+    monkeypatch.setattr(OnDemand, "_drawn", counting)
+    keys = ["partition={name: on-demand, clients: 100000}", "participation=0.5"]
+    found = json.loads(unskew("partition", "quick", *keys, "--json").out)
+    assert (found["cohort_size"], found["participants_looked_at"]) == (50_000, 1_000)
+    assert found["steps_total"] == 50_000 * found["steps_longest"]
+    assert found["cohort_expected"] == found["cohort_lowest"] == 1
+    assert any("for about 100 of them type participation=0.001" in line for line in found["warnings"])
+
+
+def test_those_looked_at_are_participants_of_the_round() -> None:
+    for released in (False, True):
+        plan = Plan(3, 30_000, 0.5, released=released)
+        few = split._narrowed(plan)
+        assert len(few.participants(2)) == 1_000
+        assert set(few.participants(2)) < set(plan.participants(2))
+    assert split._narrowed(Plan(3, 20_000, 0.5)) == Plan(3, 20_000, 0.5)
+
+
+@pytest.mark.parametrize(("share", "warned"), [(0.5, True), (0.1, False)])
+def test_a_run_says_when_hardly_anybody_wants_so_many_in_a_round(share: float, warned: bool) -> None:
+    keys = {"partition": SOME | {"clients": 25_000}, "participation": share}
+    header = prepare(us.Experiment(**toys.settings(**keys)), data=toys.dataset()).header
+    assert any("type participation=0.004" in line for line in header) == warned
 
 
 def test_participants_of_many_clients_are_distinct_and_drawn_alike() -> None:

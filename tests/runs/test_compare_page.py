@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 import re
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -37,7 +39,20 @@ def recipe_and_cells(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pa
     return path, folder / "out"
 
 
-def compared(played: tuple[Path, Path], out: Path, breaks: str = "", **options: Any) -> tuple[Table, str, str]:
+class Answer(NamedTuple):
+    table: Table
+    finding: str
+    page: str
+    out: Path
+
+
+@pytest.fixture(scope="module")
+def asked(recipe_and_cells: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Answer]:
+    """What was answered to one of CASES, each played once."""
+    return cache(lambda case: compared(recipe_and_cells, tmp_path_factory.mktemp("asked") / "out", **CASES[case]))
+
+
+def compared(played: tuple[Path, Path], out: Path, breaks: str = "", **options: Any) -> Answer:
     """The table, finding.txt and page of another question to the same cells; `breaks`: a cell whose run is lost."""
     shutil.copytree(played[1], out)
     grid = grids.load(str(played[0]), [], options)
@@ -46,7 +61,7 @@ def compared(played: tuple[Path, Path], out: Path, breaks: str = "", **options: 
             (out / "cells" / cell.name / "checkpoint" / "manifest.json").write_text("{")
     table = games.play(grid, out, Quiet(), jobs=1)
     page = html.unescape(games.report(table, out).read_text(encoding="utf-8"))
-    return table, (out / "finding.txt").read_text(encoding="utf-8"), page
+    return Answer(table, (out / "finding.txt").read_text(encoding="utf-8"), page, out)
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -61,10 +76,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_finding_labels_and_means_are_those_of_the_table(
-    case: str, recipe_and_cells: tuple[Path, Path], tmp_path: Path
-) -> None:
-    table, finding, page = compared(recipe_and_cells, tmp_path / "out", **CASES[case])
+def test_finding_labels_and_means_are_those_of_the_table(case: str, asked: Callable[[str], Answer]) -> None:
+    table, finding, page, _ = asked(case)
     headlines = re.findall(r'<p class="headline">(.*?)</p>\s*<p>(.*?)</p>', page)
     assert len(headlines) == len(table.settings)
     for headline, detail in headlines:
@@ -77,10 +90,8 @@ def test_finding_labels_and_means_are_those_of_the_table(
         assert any(label == row.label and mean in cells for label, _, cells in rows)
 
 
-def test_a_selection_shows_the_chosen_round_and_no_best_of_the_test_rows(
-    recipe_and_cells: tuple[Path, Path], tmp_path: Path
-) -> None:
-    _, _, page = compared(recipe_and_cells, tmp_path / "out", select="validation", tune=TUNED)
+def test_a_selection_shows_the_chosen_round_and_no_best_of_the_test_rows(asked: Callable[[str], Answer]) -> None:
+    page = asked("selection").page
     columns = re.findall(r'<th scope="col">(.*?)</th>', page)
     assert columns[2:4] == ["test at validation's best round, %", "best validation, %"]
     assert not {"best, %", "final, %", "last ten, %", "speed-up"} & set(columns)
@@ -90,19 +101,17 @@ def test_a_selection_shows_the_chosen_round_and_no_best_of_the_test_rows(
     assert "Test accuracy in the round that validation chose: mean difference" in page
 
 
-def test_a_failed_seed_is_told_on_the_page_and_its_mean_is_never_bold(
-    recipe_and_cells: tuple[Path, Path], tmp_path: Path
-) -> None:
-    _, _, page = compared(recipe_and_cells, tmp_path / "out", breaks="moon-s1")
+def test_a_failed_seed_is_told_on_the_page_and_its_mean_is_never_bold(asked: Callable[[str], Answer]) -> None:
+    page = asked("failed seed").page
     assert "moon is left out: 1 of 2 seeds failed." in page
     assert "moon: seed 1 failed: " in page
     (cells,) = re.findall(r'<tr><th scope="row">moon</th>(.*?)</tr>', page, re.DOTALL)
     assert "<b>" not in cells
 
 
-def test_the_reference_is_fedavg_whatever_it_is_called(recipe_and_cells: tuple[Path, Path], tmp_path: Path) -> None:
-    table, _, page = compared(recipe_and_cells, tmp_path / "out")
+def test_the_reference_is_fedavg_whatever_it_is_called(asked: Callable[[str], Answer]) -> None:
+    table, _, page, out = asked("plain")
     assert table.baseline("").label == "plain"
     assert "Grey is plain." in page
     assert "speed-up" in page
-    assert "difference to plain" in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+    assert "difference to plain" in (out / "table.md").read_text(encoding="utf-8")

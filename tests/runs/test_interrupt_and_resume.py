@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ PHASES = (
     "evaluate",
     "checkpoint",
 )
-Whole = Callable[[str], Path]
+Whole = Callable[..., Path]
 
 
 class Killed(BaseException):
@@ -40,13 +41,12 @@ class Killed(BaseException):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """The folder of an uninterrupted run of a method, played once."""
-    done: dict[str, Path] = {}
 
-    def folder(method: str) -> Path:
-        if method not in done:
-            done[method] = tmp_path_factory.mktemp("whole")
-            toys.play(done[method], method=method)
-        return done[method]
+    @cache
+    def folder(method: str, **keys: int) -> Path:
+        path = tmp_path_factory.mktemp("whole")
+        toys.play(path, method=method, **keys)
+        return path
 
     return folder
 
@@ -59,13 +59,28 @@ def test_phases_are_told_in_this_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("checkpoint", [toys.EAGER, toys.CALM], ids=["eager", "calm"])
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("method", [*toys.shipped(), "fedavg+toy-share+toy-lasting"])
+@pytest.mark.parametrize("method", ["scaffold", "fedavg+toy-share+toy-lasting"])
 def test_interrupted_at(method: str, phase: str, checkpoint: dict, whole: Whole, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         toys.play(tmp_path, method=method, checkpoint=checkpoint, phase=toys.stop_at(phase, 2))
     assert toys.manifest(tmp_path)["round"] == (2 if phase == "checkpoint" else 1)
     toys.play(tmp_path, method=method, checkpoint=checkpoint, resume=True)
     toys.assert_same(whole(method), tmp_path)
+
+
+@pytest.mark.parametrize("checkpoint", [toys.EAGER, toys.CALM], ids=["eager", "calm"])
+@pytest.mark.parametrize("method", toys.shipped())
+def test_every_method_interrupted_at_one_phase_after_another(
+    method: str, checkpoint: dict, whole: Whole, tmp_path: Path
+) -> None:
+    """Each resume completes a round and is stopped in the next one, a phase later: what was left behind would show."""
+    keys = {"method": method, "rounds": len(PHASES) + 1}
+    for round, phase in enumerate(PHASES, 2):
+        with pytest.raises(KeyboardInterrupt):
+            toys.play(tmp_path, checkpoint=checkpoint, resume=True, phase=toys.stop_at(phase, round), **keys)
+        assert toys.manifest(tmp_path)["round"] == (round if phase == "checkpoint" else round - 1)
+    toys.play(tmp_path, checkpoint=checkpoint, resume=True, **keys)
+    toys.assert_same(whole(**keys), tmp_path)
 
 
 def test_interrupted_in_round_1_saves_the_beginning(whole: Whole, tmp_path: Path) -> None:

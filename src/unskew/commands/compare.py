@@ -55,7 +55,7 @@ def play_and_tell(
     jobs: int | None,
     as_json: bool,
     data_dir: Path | None,
-    more: Callable[[Path], tuple[Extra, Path]] | None = None,
+    more: Callable[[Path, Table], tuple[Extra, Path]] | None = None,
 ) -> None:
     """Play a grid, print its table and finding, and end with a code of its own where a run failed.
 
@@ -68,7 +68,7 @@ def play_and_tell(
 
     try:
         table = games.play(grid, out, Screen(), jobs=jobs, data_dir=data_dir)
-        extra, other = more(out) if more else (None, None)
+        extra, other = more(out, table) if more else (None, None)
         page = games.report(table, out, extra)
     except KeyboardInterrupt as stop:
         raise Stopped("stopped; the same command goes on after the last complete round of every run") from stop

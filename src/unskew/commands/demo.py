@@ -10,6 +10,7 @@ import typer
 from unskew.commands.compare import Jobs, Json, play_and_tell
 
 if TYPE_CHECKING:
+    from unskew.compare.table import Table
     from unskew.report.page import Extra
 
 
@@ -22,15 +23,16 @@ def demo(
 
     20 clients hold two classes each; FedAvg, FedProx, SCAFFOLD, MOON, FedLMD, FedLMD-Tf, FLea and FedMix, two seeds; a
     minute or two.
-    It ends with an attack on what FedAvg sends, on a few digits.
+    It ends with attacks: on the features and means that FLea and FedMix share, beside their accuracy, and on what
+    FedAvg sends on a few digits.
     """
     from unskew.compare import grid as grids
 
     play_and_tell(grids.load("demo"), out, jobs, as_json, None, _attacked)
 
 
-def _attacked(out: Path) -> tuple[Extra, Path]:
+def _attacked(out: Path, table: Table) -> tuple[Extra, Path]:
     """What the server could have made of the messages, on a few digits."""
     from unskew.privacy.example import attacked
 
-    return attacked(out)
+    return attacked(out, [run for row in table.rows for run in row.runs])

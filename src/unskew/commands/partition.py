@@ -58,8 +58,9 @@ def _show(split: Split) -> None:
     for line in picture.histogram(split.counts.sum(axis=1)):
         terminal.print(line, markup=False, soft_wrap=True)
     classes = split.counts.shape[1]
+    some = f" ({split.participants:,} of them looked at)" if split.participants < cohorts.size else ""
     told = [
-        f"a round    {cohorts.size} of {split.clients} clients, who hold {cohorts.expected * classes:.1f} of "
+        f"a round    {cohorts.size} of {split.clients} clients{some}, who hold {cohorts.expected * classes:.1f} of "
         f"{classes} classes together on average; their mix is {cohorts.emd:.2f} from the overall one (0 to 2)",
         f"work       {steps.longest} steps for the longest client, {steps.median:g} for the median one, "
         f"{steps.total:,.0f} in a round; {steps.padding:.0%} padding in the stacked engine",

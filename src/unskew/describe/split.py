@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.core.method import Task
-from unskew.core.per_client import looked_at
+from unskew.core.per_client import LOOKED_AT, MANY
 from unskew.core.plan import Plan
 from unskew.core.work import Work
 from unskew.data import load_labels, skew
 from unskew.engine.ragged import widths
 from unskew.experiment import Experiment
-from unskew.prepare import deal_rows, read_data
+from unskew.prepare import deal, participants, read_data, too_many
 
 Counts = NDArray[np.int64]
 ROUNDS_LOOKED_AT = 200  # of the plan, for what cohorts hold
 CLIENTS_LOOKED_AT = 100_000  # in those rounds together
+RULES_LOOKED_AT = 5_000  # the same where clients are too many for a list, because rows are then drawn for each of them
 ROUNDS_STACKED = 3  # for the padding, which takes longer to work out
 
 
@@ -55,6 +54,7 @@ class Split:
     clients: int
     counted: Sequence[int]  # clients with a line in counts: all, unless there are too many
     counts: Counts  # [counted, classes]
+    participants: int  # of a round, those looked at: all, unless there are too many
     classes: tuple[str, ...]
     header: list[str]
     cohorts: Cohorts
@@ -65,7 +65,8 @@ class Split:
         """One flat record for scripts."""
         cohorts = {f"cohort_{key}": value for key, value in vars(self.cohorts).items()}
         steps = {f"steps_{key}": value for key, value in vars(self.steps).items()}
-        return skew.summary(self.counts) | {"clients": self.clients} | cohorts | steps | {"warnings": self.warnings}
+        told = {"participants_looked_at": self.participants, "warnings": self.warnings}
+        return skew.summary(self.counts) | {"clients": self.clients} | cohorts | steps | told
 
 
 def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
@@ -73,23 +74,13 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
     # Cheap checks first, as in a run.
     method = experiment.create_method().build(experiment.local.work(1, experiment.rounds))
     dataset = read_data(experiment, data_dir, load=load_labels)
-    parts = deal_rows(experiment, dataset, data_dir)
-    names, clients, labels = tuple(dataset.classes), len(parts.rows), dataset.train.y.numpy()
-    counted = looked_at(clients)
-    counts = skew.counts([parts.rows[k] for k in counted], labels, len(names))
-    task = Task(
-        clients,
-        len(names),
-        tuple(dataset.shape),
-        experiment.rounds,
-        partial(_work, experiment),
-        experiment.preset,
-    )
-    absences = tuple(a.absence() for a in experiment.absence)
-    plan = Plan(experiment.seed, clients, experiment.participation, absences, experiment.preset == "released")
-    size = max(int(experiment.participation * clients), 1)
-    looked = range(1, max(min(experiment.rounds, ROUNDS_LOOKED_AT, CLIENTS_LOOKED_AT // size), 1) + 1)
-    rounds = [skew.counts([parts.rows[k] for k in plan.participants(round)], labels, len(names)) for round in looked]
+    dealt = deal(experiment, dataset, data_dir)
+    parts, task, plan, counts = dealt.parts, dealt.task, dealt.plan, dealt.counts
+    names, clients, labels = tuple(dataset.classes), task.clients, dataset.train.y.numpy()
+    size, few = participants(plan), _narrowed(plan)
+    most = (RULES_LOOKED_AT if clients > MANY else CLIENTS_LOOKED_AT) // participants(few)
+    looked = range(1, max(min(experiment.rounds, ROUNDS_LOOKED_AT, most), 1) + 1)
+    rounds = [skew.counts([parts.rows[k] for k in few.participants(round)], labels, len(names)) for round in looked]
     cohorts = _cohorts(counts, rounds, clients, size)
     work = method.now(1, task)[1]
     header = [
@@ -97,12 +88,16 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
         f"{len(names)} classes",
         *(f"partition  {line}" for line in skew.describe(counts, parts.notes, work.batch, clients)),
     ]
-    steps, told = _steps(counts, rounds, work), warnings(counts, cohorts)
-    return Split(dataset.name, clients, counted, counts, names, header, cohorts, steps, told)
+    steps = _steps(counts, rounds, work, size / participants(few))
+    told = [*warnings(counts, cohorts), *too_many(plan)]
+    return Split(dataset.name, clients, dealt.counted, counts, participants(few), names, header, cohorts, steps, told)
 
 
-def _work(experiment: Experiment, round: int) -> Work:
-    return experiment.local.work(round, experiment.rounds)
+def _narrowed(plan: Plan) -> Plan:
+    """A plan of few enough participants to look at: those that the plan itself draws first."""
+    if plan.clients <= MANY or participants(plan) <= LOOKED_AT:
+        return plan
+    return replace(plan, participation=(LOOKED_AT + 0.5) / plan.clients)  # the half against rounding down
 
 
 def _cohorts(counts: Counts, rounds: list[Counts], clients: int, size: int) -> Cohorts:
@@ -125,14 +120,15 @@ def _never_drawn(clients: int, holders: Counts, size: int) -> NDArray[np.float64
     return factors.prod(axis=1)
 
 
-def _steps(counts: Counts, rounds: list[Counts], work: Work) -> Steps:
+def _steps(counts: Counts, rounds: list[Counts], work: Work, times: float = 1.0) -> Steps:
+    """times: participants for each one in rounds."""
     steps = _steps_of(counts, work)
     each = [_steps_of(cohort, work) for cohort in rounds]
     needed = computed = 0
     for cohort in each[:ROUNDS_STACKED]:
         active = sorted((int(s) for s in cohort if s), reverse=True)
         needed, computed = needed + sum(active), computed + sum(widths(active))
-    total = np.mean([cohort.sum() for cohort in each])
+    total = np.mean([cohort.sum() for cohort in each]) * times
     return Steps(int(steps.max()), float(np.median(steps)), float(total), 1 - needed / max(computed, 1))
 
 

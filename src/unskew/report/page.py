@@ -12,8 +12,8 @@ from markupsafe import Markup
 from unskew.environment import __version__
 from unskew.errors import UserError, nearest
 from unskew.report import facts
-from unskew.report.panel import Studio
-from unskew.report.sections import SECTIONS
+from unskew.report.panel import Panel, Studio
+from unskew.report.sections import DETAILS, RESULTS, Section
 from unskew.report.settings import ACCURACIES, Setting, settings_of
 from unskew.report.words import costs, scores_of
 from unskew.results.finding import Finding, finding
@@ -21,6 +21,7 @@ from unskew.results.load import Loaded
 from unskew.results.whole import write_whole
 
 HERE = Path(__file__).parent
+Filled = tuple[Section, list[Panel]]
 
 
 class Extra(NamedTuple):
@@ -57,7 +58,8 @@ def write_settings(
         style=Markup((HERE / "style.css").read_text(encoding="utf-8")),
         findings=[(name, found, cost.get(name, "")) for name, found in findings],
         settings=[(setting.name, facts.facts(setting), facts.departures(setting)) for setting in settings],
-        sections=[(section, [section.panel(setting, studio) for setting in settings]) for section in SECTIONS],
+        results=_filled(RESULTS, settings, studio),
+        details=_filled(DETAILS, settings, studio),
         shown=[(setting.name, facts.shown(setting)) for setting in settings],
         extra=extra,
         runs=sum(len(entry.runs) for setting in settings for entry in setting.entries),
@@ -66,6 +68,10 @@ def write_settings(
     )
     write_whole(path, text.encode())
     return path
+
+
+def _filled(sections: tuple[Section, ...], settings: list[Setting], studio: Studio) -> list[Filled]:
+    return [(section, [section.panel(setting, studio) for setting in settings]) for section in sections]
 
 
 def title_of(runs: list[Loaded]) -> str:

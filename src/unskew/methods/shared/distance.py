@@ -1,4 +1,4 @@
-"""Distance correlation of a batch as a training term, with what it takes to read it.
+"""Distance correlation of a batch, as a training term and for the audit, with what it takes to read it.
 
     a_ij = |x_i - x_j|,  A = a - row means - column means + mean;  B likewise of f;  v(x, f) = mean_ij A_ij B_ij
     c = sqrt( v(x, f) / sqrt(v(x, x) v(f, f)) )
@@ -29,8 +29,8 @@ class Correlation(NamedTuple):
 def distance_correlation(x: Tensor, f: Tensor, w: Tensor, floor: float = FLOOR) -> Correlation:
     """Of inputs [b, ...] and features [b, ...] with weights [b], 1 or 0; 0 for a single row."""
     n, p = w.sum(), w / w.sum()
-    a, b = _distances(x, floor), _distances(f, floor)
-    A, B = _centred(a, p), _centred(b, p)
+    a, b = distances(x, floor), distances(f, floor)
+    A, B = centred(a, p), centred(b, p)
     # A v is never negative; rounding can make it so.
     xf, xx, ff = ((p[:, None] * p * P * Q).sum().clamp_min(0) for P, Q in ((A, B), (A, A), (B, B)))
     below = (((xx + floor).sqrt() + floor) * ((ff + floor).sqrt() + floor)).sqrt()
@@ -38,11 +38,11 @@ def distance_correlation(x: Tensor, f: Tensor, w: Tensor, floor: float = FLOOR) 
     with torch.no_grad():
         expected = (w * A.diagonal()).sum() * (w * B.diagonal()).sum() / (n**2 * (n - 1).clamp_min(1))
         chance = several * (expected + floor).sqrt() / below
-        corrected = _corrected(a, b, w)
+        corrected = corrected_square(a, b, w)
     return Correlation(several * (xf + floor).sqrt() / below, chance, corrected)
 
 
-def _distances(x: Tensor, floor: float) -> Tensor:
+def distances(x: Tensor, floor: float) -> Tensor:
     """[b, b] Euclidean, by one product: b x b x d differences would not fit. Around the mean it loses few digits."""
     x = x.flatten(1)
     x = x - x.detach().mean(0)
@@ -51,13 +51,15 @@ def _distances(x: Tensor, floor: float) -> Tensor:
     return (square[:, None] + square - 2 * product).clamp_min(floor).sqrt()
 
 
-def _centred(d: Tensor, p: Tensor) -> Tensor:
+def centred(d: Tensor, p: Tensor) -> Tensor:
+    """[b, b] without row and column means; p [b]: what each row weighs, 1 in all."""
     # Sums, not matrix products: in TF32 rows would no longer add up to 0.
     r = (d * p).sum(1)
     return d - r[:, None] - r + (r * p).sum()
 
 
-def _corrected(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
+def corrected_square(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
+    """Of distances [b, b] between rows with weights [b], 1 or 0: about 0 for independent rows; may be negative."""
     n = w.sum()
     pairs = w[:, None] * w * (1 - torch.eye(len(w), dtype=w.dtype, device=w.device))
     A, B = (_u_centred(d * pairs, n) * pairs for d in (a, b))

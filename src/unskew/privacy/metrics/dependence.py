@@ -1,11 +1,9 @@
 """Distance correlation of inputs and features, with what it takes to read it.
 
-(1) a_ij = |x_i - x_j|, A = a - row means - column means + mean; B likewise of f; v(x, f) = mean of A * B
-(2) dCor = sqrt(v(x, f) / sqrt(v(x, x) v(f, f)))
-(3) the same with U-centred matrices and a zero diagonal: the bias-corrected square, about 0 for independent rows
-
+The formulas are those of the training term, `methods/shared/distance`; here in double precision and without floors.
 dCor of a batch is biased upwards, to nearly 1 where dimensions are many and rows few, even of independent data. So it
-is printed beside its baseline, the values that remain when the features are dealt to other rows, and beside (3).
+is printed beside its baseline, the values that remain when the features are dealt to other rows, and beside the
+bias-corrected square, about 0 for independent rows.
 Plain distances and the root, as FLea's code has it; its paper writes squared distances, which make it linear CKA.
 """
 
@@ -17,8 +15,8 @@ import torch
 from torch import Tensor
 
 from unskew.errors import UserError
-
-FLEA_FLOOR = 1e-7  # under squared distances and added to every v, in FLea's released code
+from unskew.methods.shared import distance
+from unskew.methods.shared.distance import centred, corrected_square, distances
 
 
 @dataclass(frozen=True)
@@ -42,60 +40,26 @@ class Dependence:
 
 
 def dependence(x: Tensor, f: Tensor, permutations: int = 200, seed: int = 0) -> Dependence:
-    """Of inputs [n, ...] and features [n, ...]; at least 4 rows, as (3) needs them."""
+    """Of inputs [n, ...] and features [n, ...]; at least 4 rows, as the bias-corrected square needs them."""
     if len(x) != len(f) or len(x) < 4:
         raise UserError(f"distance correlation: expected at least 4 rows, as many features, found {len(x)}, {len(f)}")
-    a, b = _distances(x, 0.0), _distances(f, 0.0)
-    A, B = _centred(a), _centred(b)
-    bottom = _v(A, A).sqrt() * _v(B, B).sqrt()
+    x, f = x.flatten(1).double(), f.flatten(1).double()
+    a, b, w = distances(x, 0.0), distances(f, 0.0), x.new_ones(len(x))
+    A, B = (centred(d, w / w.sum()) for d in (a, b))
     generator = torch.Generator().manual_seed(seed)
     orders = [torch.randperm(len(x), generator=generator).to(x.device) for _ in range(permutations)]
-    chance = torch.stack([_v(A, B[order][:, order]) for order in orders])
-    chance = _root(chance, bottom)
-    dcor = _root(_v(A, B), bottom)
+    bottom = ((A * A).mean().sqrt() * (B * B).mean().sqrt()).sqrt()
+    tops = torch.stack([(A * B[order][:, order]).mean().clamp_min(0).sqrt() for order in orders])
+    chance = (tops / bottom).nan_to_num()
+    dcor = distance_correlation(x, f)
     beaten = int((chance >= dcor - 1e-12).sum())
     return Dependence(
-        len(x), float(dcor), _corrected(a, b), float(chance.mean()), float(chance.quantile(0.95)),
+        len(x), dcor, float(corrected_square(a, b, w)), float(chance.mean()), float(chance.quantile(0.95)),
         (1 + beaten) / (1 + permutations),
     )  # fmt: skip
 
 
 def distance_correlation(x: Tensor, f: Tensor, floor: float = 0.0) -> float:
-    """(2) of inputs [n, ...] and features [n, ...]. floor: FLEA_FLOOR gives what FLea's code would print."""
-    A, B = _centred(_distances(x, floor)), _centred(_distances(f, floor))
-    top, left, right = ((_v(*pair) + floor).clamp_min(0).sqrt() for pair in ((A, B), (A, A), (B, B)))
-    bottom = ((left + floor) * (right + floor)).sqrt()
-    return float(top / bottom) if bottom > 0 else 0.0  # rows that are all equal tell nothing
-
-
-def _distances(x: Tensor, floor: float) -> Tensor:
-    flat = x.flatten(1).double()
-    # Not by the product form, which loses the small distances.
-    plain = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
-    return plain.clamp_min(floor**0.5)
-
-
-def _centred(a: Tensor) -> Tensor:
-    return a - a.mean(0, keepdim=True) - a.mean(1, keepdim=True) + a.mean()
-
-
-def _v(A: Tensor, B: Tensor) -> Tensor:
-    return (A * B).mean()
-
-
-def _root(top: Tensor, bottom: Tensor) -> Tensor:
-    return (top.clamp_min(0) / bottom).sqrt() if bottom > 0 else torch.zeros_like(top)
-
-
-def _corrected(a: Tensor, b: Tensor) -> float:
-    """(3), after Székely and Rizzo 2013."""
-    A, B = _u_centred(a), _u_centred(b)
-    bottom = ((A * A).sum() * (B * B).sum()).sqrt()
-    return float((A * B).sum() / bottom) if bottom > 0 else 0.0
-
-
-def _u_centred(a: Tensor) -> Tensor:
-    n = len(a)
-    total = a.sum() / ((n - 1) * (n - 2))
-    out = a - a.sum(0, keepdim=True) / (n - 2) - a.sum(1, keepdim=True) / (n - 2) + total
-    return out.fill_diagonal_(0.0)
+    """Of inputs [n, ...] and features [n, ...]. floor: that of `methods.shared.distance` gives FLea's printed value."""
+    found = distance.distance_correlation(x.double(), f.double(), x.new_ones(len(x)).double(), floor)
+    return float(found.c.nan_to_num())  # rows that are all equal tell nothing

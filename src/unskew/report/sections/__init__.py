@@ -21,10 +21,12 @@ class Section:
         return self.title.lower().replace(" ", "-")
 
 
-SECTIONS = (
+RESULTS = (
     Section("Accuracy by round", "The higher and the earlier a curve rises, the better.", outcome.curves),
     Section("Numbers", "", outcome.table),
     Section("Paired differences", "The same seed means the same split, clients and batches.", outcome.paired),
+)
+DETAILS = (
     Section("Who holds what", "", clients.holdings),
     Section(
         "Class by class",

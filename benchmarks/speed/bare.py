@@ -16,7 +16,7 @@ from unskew.core.per_client import PerClient
 
 
 class Bare:
-    """FedAvg, and MOON where the workload asks for it; `rows` are on the device."""
+    """FedAvg, and FedLMD where the workload asks for it; `rows` are on the device."""
 
     def __init__(
         self, load: Workload, rows: PerClient[Tensor], x: Tensor, y: Tensor, device: str, precision: str
@@ -25,8 +25,8 @@ class Bare:
         self.device, self.half = torch.device(device), precision == "bf16"
         self.model = load.net().to(device).train()
         self.globally = {k: v.clone() for k, v in self.model.state_dict().items()}
-        self.previous: dict[int, dict[str, Tensor]] = {}
-        self.teacher, self.past = (copy.deepcopy(self.model).eval().requires_grad_(False) for _ in range(2))
+        self.distils = load.method == "fedlmd"
+        self.teacher = copy.deepcopy(self.model).eval().requires_grad_(False)
         mean, std = (torch.tensor(v, device=device).view(3, 1, 1) for v in ((0.49, 0.48, 0.45), (0.25, 0.24, 0.26)))
         self.normalise = lambda x: (x.float() / 255 - mean) / std
 
@@ -43,34 +43,36 @@ class Bare:
         self.globally = total
 
     def train(self, k: int) -> None:
-        local, moon = self.load.local, self.load.method == "moon"
+        local = self.load.local
         self.model.load_state_dict(self.globally)
-        if moon:
-            self.teacher.load_state_dict(self.globally)
-            self.past.load_state_dict(self.previous.get(k, self.globally))
+        self.teacher.load_state_dict(self.globally)
         sgd = torch.optim.SGD(
             self.model.parameters(), local["lr"], local["momentum"], weight_decay=local["weight_decay"], foreach=True
         )
         rows, batch = self.rows[k], local["batch"]
+        counts = torch.bincount(self.y[rows], minlength=10)
+        few = counts * 10 <= len(rows)  # labels that are no majority, kept on the device
         for _ in range(local["epochs"]):
             order = rows[torch.randperm(len(rows), device=self.device)]
             for picked in order.split(batch):
                 sgd.zero_grad(set_to_none=True)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-                    loss = self.loss(self.batch(self.x[picked]), self.y[picked], moon)
+                    loss = self.loss(self.batch(self.x[picked]), self.y[picked], few)
                 loss.backward()
                 sgd.step()
-        if moon:
-            self.previous[k] = {name: value.clone() for name, value in self.model.state_dict().items()}
 
-    def loss(self, x: Tensor, y: Tensor, moon: bool) -> Tensor:
-        if not moon:
-            return F.cross_entropy(self.model(x), y)
-        z = self.model[:-1](x)
+    def loss(self, x: Tensor, y: Tensor, few: Tensor) -> Tensor:
+        logits = self.model(x)
+        loss = F.cross_entropy(logits, y)
+        if not self.distils:
+            return loss
         with torch.no_grad():
-            near, far = self.teacher[:-1](x), self.past[:-1](x)
-        pull, push = F.cosine_similarity(z, near) / 0.5, F.cosine_similarity(z, far) / 0.5
-        return F.cross_entropy(self.model[-1](z), y) + 0.1 * F.softplus(push - pull).mean()
+            teacher = self.teacher(x)
+        others = torch.arange(10, device=y.device) != y[:, None]
+        kept = others & few
+        of_teacher = teacher.masked_fill(~kept, -1e9).log_softmax(1)
+        of_student = logits.masked_fill(~others, -1e9).log_softmax(1)
+        return loss + ((of_teacher.exp() * (of_teacher - of_student)) * kept).sum(1).mean()
 
     def batch(self, x: Tensor) -> Tensor:
         how = self.load.augment

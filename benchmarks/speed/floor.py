@@ -27,8 +27,8 @@ def floor(load: Workload, device: str, precision: str) -> tuple[float, int]:
     x, y = torch.randn(batch, 3, 32, 32), torch.arange(batch) % 10
     with FlopCounterMode(display=False) as counted:
         torch.nn.functional.cross_entropy(model(x), y).backward()
-    forward_passes = 2 if load.method == "moon" else 0  # without gradient, a third of a step each
-    flops = counted.get_total_flops() / batch * samples * (1 + forward_passes / 3)
+    teacher = 1 / 3 if load.method == "fedlmd" else 0  # of a step, which goes forward once and back twice
+    flops = counted.get_total_flops() / batch * samples * (1 + teacher)
     # Every step reads weights and writes gradients, reads both and the momentum, and writes two of them.
     size = 4 * sum(p.numel() for p in model.parameters())
     moved = steps * size * (2 + (5 if load.local["momentum"] else 3))

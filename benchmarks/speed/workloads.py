@@ -65,7 +65,7 @@ WORKLOADS = {
         Workload("pfl-cifar", {"name": "iid", "clients": 1000}, 0.05, PFL, model="pfl"),
         Workload("lmd-shards-10", SHARDS, 0.1, FEDLMD, augment=AUGMENT),
         Workload("lmd-shards-100", SHARDS, 1.0, FEDLMD, augment=AUGMENT),
-        Workload("lmd-ragged", RAGGED, 0.1, FEDLMD, method="moon", augment=AUGMENT),
+        Workload("lmd-ragged", RAGGED, 0.1, FEDLMD, method="fedlmd", augment=AUGMENT),
         Workload("flea-mobilenet", {"name": "iid", "clients": 500}, 0.1, FLEA, model="mobilenet_v2"),
         *(Workload(f"scale-{n}", {"name": "iid", "clients": 1000}, n / 1000, FEDLMD) for n in (10, 30, 100, 300, 1000)),
         # A small net, so that what grows with the clients would be seen.

@@ -194,7 +194,7 @@ def test_draws_of_the_split_are_repetitions(player: Player, unskew: Command) -> 
 
 def test_cells_that_were_left_out_are_named(player: Player, unskew: Command) -> None:
     said = unskew("reproduce", "fedlmd/table3-lda", *SMALL, *ONE)
-    found = re.search("missing: columns (.*): not played", said.out)
+    found = re.search("missing: columns (.*): not asked for", said.out)
     assert found
     assert set(found[1].split(", ")) == {
         "cifar10-0.1", "cifar10-0.3", "cifar10-0.5", "mnist-0.1", "cifar100-0.1", "cinic10-0.1",

@@ -152,10 +152,10 @@ def _not_played(
 ) -> list[str]:
     """Cells of the paper's table that nobody asked for: they are named, so that no one takes a part for the whole."""
     whole = list(dict.fromkeys(column for _, column in printed if column not in (*there, *absent)))
-    said = [f"{columns(whole)}: not played"] if whole else []
+    said = [f"{columns(whole)}: not asked for"] if whole else []
     for column in sorted(there):
         if names := [method for method, of in printed if of == column and method not in methods]:
-            said.append(f"{columns([column])}, {', '.join(names)}: not played")
+            said.append(f"{columns([column])}, {', '.join(names)}: not asked for")
     return said
 
 

@@ -20,3 +20,14 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def one_of(known: Iterable[str], found: object) -> str:
+    """What was expected and found where only some words are allowed.
+
+    >>> one_of(["naive", "taylor"], "naiv")
+    "expected one of naive, taylor, found 'naiv'; did you mean naive?"
+    """
+    words = list(known)
+    choice = f"{'one of ' if len(words) > 1 else ''}{', '.join(words)}"
+    return f"expected {choice}, found {found!r}{nearest(str(found), words)}"

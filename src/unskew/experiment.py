@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -94,7 +95,7 @@ class Experiment(Strict):
     model: ModelConfig = ModelConfig()
     local: LocalConfig = LocalConfig()
     engine: EngineConfig = EngineConfig()
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto: a GPU if there is one")
+    device: str = Field("auto", description="auto: a GPU if there is one; or cpu, cuda, cuda:1")
     precision: Literal["float32", "tf32", "bf16", "float64"] = Field(
         "float32", description="tf32: products in TF32; bf16: activations and products in bf16, weights in float32"
     )
@@ -113,6 +114,13 @@ class Experiment(Strict):
     @classmethod
     def _method(cls, value: Any) -> Any:
         return written_out(value)
+
+    @field_validator("device")
+    @classmethod
+    def _device(cls, value: str) -> str:
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+            raise ValueError("expected auto, cpu, cuda, or cuda:N for one of several GPUs")
+        return value
 
     @field_validator("track", mode="before")
     @classmethod

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from unskew.core import registry
-from unskew.errors import UserError, nearest
+from unskew.errors import UserError, nearest, one_of
 from unskew.experiment import Experiment
 
 M = TypeVar("M", bound=BaseModel)
@@ -177,9 +177,7 @@ def _explain(error: Any, schema: type[BaseModel]) -> str:
     if error["type"] in NAMES:
         names, found = re.findall(r"'(.*?)'", error["ctx"][NAMES[error["type"]]]), error["input"]
         found = found["name"] if error["type"] == "union_tag_invalid" else found
-        one = "one of " if len(names) > 1 else ""
-        hint = nearest(str(found), names)
-        return f"{'.'.join(_plain(path))}: expected {one}{', '.join(names)}, found {found!r}{hint}"
+        return f"{'.'.join(_plain(path))}: {one_of(names, found)}"
     message = error["msg"].removeprefix("Value error, ")
     if not path:  # a rule about several keys, which the message names
         return message

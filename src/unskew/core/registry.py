@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, TypeVar, cast, dataclass_transform
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -16,7 +18,7 @@ from pydantic.dataclasses import dataclass
 
 from unskew.core.method import Method
 from unskew.core.part import Part
-from unskew.errors import UserError, nearest
+from unskew.errors import UserError, nearest, one_of
 
 T = TypeVar("T", bound=Part)
 Spec = str | dict[str, Any] | Sequence[Any]
@@ -90,6 +92,7 @@ def create(parts: dict[str, dict[str, Any]]) -> Method:
     return Method(tuple(_make(name, settings) for name, settings in parts.items()))
 
 
+@cache  # a small experiment asks fifty times, and listing the folder is half of what preparing it takes
 def _load() -> None:
     import unskew.methods as package
 
@@ -176,4 +179,7 @@ def _make(name: str, settings: dict[str, Any]) -> Part:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(word) for word in ("method", name, *first["loc"]))
+        if first["type"] == "literal_error":
+            words = re.findall(r"'(.*?)'", first["ctx"]["expected"])
+            raise UserError(f"{where}: {one_of(words, first['input'])}") from error
         raise UserError(f"{where}: {first['msg']}, found {first['input']!r}") from error

@@ -72,10 +72,12 @@ def _stack(trees: list[Any]) -> Any:
         return torch.stack(trees)
     if isinstance(first, dict):
         return {name: _stack([tree[name] for tree in trees]) for name in first}
-    if isinstance(first, tuple):
+    if isinstance(first, tuple | list):
         inside = [_stack(list(column)) for column in zip(*trees, strict=True)]
-        return type(first)(*inside) if hasattr(first, "_fields") else tuple(inside)
-    return first  # None
+        return type(first)(*inside) if hasattr(first, "_fields") else type(first)(inside)
+    if first is None:
+        return None
+    raise TypeError(f"stack: expected tensors in dicts, tuples and lists, found {type(first).__name__}")
 
 
 def unstack(tree: Any, m: int) -> list[Any]:

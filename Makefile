@@ -19,7 +19,7 @@ test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 # What is generated from the methods' files and results/: docs/methods, the README's table, the packaged table.
 pages: $(STAMP)

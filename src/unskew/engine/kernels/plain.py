@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unskew.core.view import at_least_float32
-from unskew.models.layers import uniform
+from unskew.models.layers import kept
 
 
 def convolve(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
@@ -40,5 +40,5 @@ def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> 
 
 def drop(x: Tensor, seeds: Tensor, p: float) -> Tensor:
     """x [m, ...] without the numbers that a hash of each client's seed and of their place falls below p for."""
-    keep = torch.stack([uniform(seed, x[0].numel()) >= p for seed in seeds]).view(x.shape)
-    return x * keep.to(x.dtype) / (1 - p)
+    keep = torch.stack([kept(seed, x[0].numel(), p) for seed in seeds]).view(x.shape)
+    return torch.where(keep, x / (1 - p), 0.0)

@@ -1,10 +1,15 @@
 """What one process puts in, another takes out."""
 
+import gc
 import os
 
+import pytest
 import torch
 
 from unskew.engine.arena import Arena
+from unskew.engine.workers import can_fork
+
+pytestmark = pytest.mark.skipif(not can_fork(), reason="worker processes need fork")
 
 STATE = {
     "a/w": torch.randn(3, 5),
@@ -42,9 +47,28 @@ def test_a_forked_process_writes_what_its_parent_reads() -> None:
     big = {"x": torch.arange(100_000)}
     child = os.fork()
     if not child:
-        torch.set_num_threads(1)  # the parent's threads are not there
-        arena.put(big)
-        os._exit(0)
-    os.waitpid(child, 0)
+        try:
+            torch.set_num_threads(1)  # the parent's threads are not there
+            arena.put(big)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
     assert torch.equal(arena.take([("x", "int64", [100_000], 0)])["x"], big["x"])
     arena.close()
+
+
+def test_pythons_without_memory_files_have_a_temporary_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    arena = Arena()
+    assert same(arena.take(arena.put(STATE)), STATE)
+    arena.close()
+    arena.close()  # a second time does no harm
+
+
+def test_an_arena_that_is_dropped_closes_its_file() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        Arena().put(STATE)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before

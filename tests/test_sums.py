@@ -2,37 +2,65 @@
 
 import pytest
 import torch
+from torch import Tensor
 
+import unskew as us
 from unskew.core import sums
 from unskew.core.sums import Sum
 
+SCALES = (1.0, 1e12, 1e-4, -1e12, 3.0, 1e8, 1e-8)  # so far apart that float64 tells another order by its rounding
 
-def together(totals: list[torch.Tensor], messages: list[list[torch.Tensor]], factors: list[float]) -> None:
-    """What a kernel does, in plain words."""
+
+def together(totals: list[Tensor], messages: list[list[Tensor]], factors: list[float]) -> None:
+    """What a kernel does, in plain words: through the memory of both, in the order of the messages."""
     for message, factor in zip(messages, factors):
         for total, tensor in zip(totals, message):
-            total += factor * tensor.double()
+            total.view(-1).add_(factor * tensor.contiguous().view(-1).double())
+
+
+def messages() -> list[dict[str, Tensor]]:
+    """A transposed matrix among them, which lies in memory in another order than it is read."""
+    return [
+        {"w": s * torch.randn(5, 3), "n": torch.tensor(i), "t": s * torch.randn(4, 2).T} for i, s in enumerate(SCALES)
+    ]
 
 
 @pytest.mark.parametrize("waiting", [0, 100, 2**30])
 def test_waiting_changes_nothing(waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "WAITING", waiting)
-    messages = [{"w": torch.randn(5, 3), "n": torch.tensor(i), "b": torch.randn(4)} for i in range(7)]
-    at_once, one_by_one = (Sum.like(messages[0], how) for how in (together, None))
-    for rows, message in enumerate(messages, 1):
-        mixed = dict(sorted(message.items()))  # another order, as after crossing a process
-        at_once.add(mixed, float(rows))
+    sent = messages()
+    at_once, one_by_one = (Sum.like("update", sent[0], how) for how in (together, None))
+    for rows, message in enumerate(sent, 1):
+        at_once.add(dict(sorted(message.items())), float(rows))  # another order of names, as after crossing a process
         one_by_one.add(message, float(rows))
     for mean in (True, False):
         ours, theirs = at_once.finish(mean), one_by_one.finish(mean)
-        assert all(torch.equal(ours[key], theirs[key]) for key in messages[0])
+        assert all(torch.equal(ours[key], theirs[key]) for key in sent[0])
+    assert all(torch.equal(at_once.total[key], one_by_one.total[key]) for key in sent[0])
+
+
+def test_another_order_would_be_seen() -> None:
+    there, back = (Sum.like("update", messages()[0], None) for _ in range(2))
+    torch.manual_seed(0)
+    sent = messages()
+    for message, other in zip(sent, reversed(sent)):
+        there.add(message, 1.0)
+        back.add(other, 1.0)
+    assert not torch.equal(there.total["w"], back.total["w"])
 
 
 def test_no_more_waits_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "WAITING", 100)
     seen: list[int] = []
-    total = Sum.like(torch.ones(10), lambda totals, messages, factors: seen.append(len(messages)))
+    total = Sum.like("update", torch.ones(10), lambda totals, messages, factors: seen.append(len(messages)))
     for _ in range(7):
         total.add(torch.ones(10), 1.0)
     total.finish(mean=False)
     assert seen == [3, 3, 1]
+
+
+@pytest.mark.parametrize("other", [torch.ones(3), torch.ones(1), torch.ones(4).double(), torch.ones(4).long()])
+def test_what_is_not_like_the_first_is_refused_by_name(other: Tensor) -> None:
+    total = Sum.like("averages", {"w": torch.ones(4)}, None)
+    with pytest.raises(us.UserError, match=r"artefact averages: expected w .* torch.float32 \[4\]"):
+        total.add({"w": other}, 1.0)

@@ -26,6 +26,7 @@ class Bare:
         self.model = load.net().to(device).train()
         self.globally = {k: v.clone() for k, v in self.model.state_dict().items()}
         self.distils = load.method == "fedlmd"
+        self.minority: dict[int, Tensor] = {}
         self.teacher = copy.deepcopy(self.model).eval().requires_grad_(False)
         mean, std = (torch.tensor(v, device=device).view(3, 1, 1) for v in ((0.49, 0.48, 0.45), (0.25, 0.24, 0.26)))
         self.normalise = lambda x: (x.float() / 255 - mean) / std
@@ -33,6 +34,8 @@ class Bare:
     def round(self, clients: list[int]) -> None:
         total = {k: torch.zeros_like(v) for k, v in self.globally.items()}
         rows = sum(len(self.rows[k]) for k in clients)
+        if self.distils:
+            self.teacher.load_state_dict(self.globally)
         for k in clients:
             self.train(k)
             for name, value in self.model.state_dict().items():
@@ -45,23 +48,27 @@ class Bare:
     def train(self, k: int) -> None:
         local = self.load.local
         self.model.load_state_dict(self.globally)
-        self.teacher.load_state_dict(self.globally)
         sgd = torch.optim.SGD(
             self.model.parameters(), local["lr"], local["momentum"], weight_decay=local["weight_decay"], foreach=True
         )
         rows, batch = self.rows[k], local["batch"]
-        counts = torch.bincount(self.y[rows], minlength=10)
-        few = counts * 10 <= len(rows)  # labels that are no majority, kept on the device
         for _ in range(local["epochs"]):
             order = rows[torch.randperm(len(rows), device=self.device)]
             for picked in order.split(batch):
                 sgd.zero_grad(set_to_none=True)
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-                    loss = self.loss(self.batch(self.x[picked]), self.y[picked], few)
+                    loss = self.loss(self.batch(self.x[picked]), self.y[picked], k)
                 loss.backward()
                 sgd.step()
 
-    def loss(self, x: Tensor, y: Tensor, few: Tensor) -> Tensor:
+    def few(self, k: int) -> Tensor:
+        """Labels that are no majority of a client, worked out once."""
+        if k not in self.minority:
+            counts = (self.y[self.rows[k]][:, None] == torch.arange(10, device=self.device)).sum(0)
+            self.minority[k] = counts * 10 <= len(self.rows[k])
+        return self.minority[k]
+
+    def loss(self, x: Tensor, y: Tensor, k: int) -> Tensor:
         logits = self.model(x)
         loss = F.cross_entropy(logits, y)
         if not self.distils:
@@ -69,7 +76,7 @@ class Bare:
         with torch.no_grad():
             teacher = self.teacher(x)
         others = torch.arange(10, device=y.device) != y[:, None]
-        kept = others & few
+        kept = others & self.few(k)
         of_teacher = teacher.masked_fill(~kept, -1e9).log_softmax(1)
         of_student = logits.masked_fill(~others, -1e9).log_softmax(1)
         return loss + ((of_teacher.exp() * (of_teacher - of_student)) * kept).sum(1).mean()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -92,14 +91,20 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
 
 def sums_apart(device: str, dtype: torch.dtype) -> float:
     """The mean of three clients' messages, added up at once, against one by one: the same numbers, or 1."""
-    sums = [Sum.like({"w": torch.zeros(70, 30), "b": torch.zeros(7)}, how) for how in (add_up, None)]
-    sums = [replace(s, total={k: t.to(device) for k, t in s.total.items()}) for s in sums]
-    for rows in (12.0, 2731.0, 500.0):
-        message = {"w": torch.randn(30, 70, device=device).to(dtype).T, "b": torch.randn(7, device=device).to(dtype)}
-        for each in sums:
-            each.add(message, rows)
-    ours, theirs = (each.finish(mean=True) for each in sums)
-    return 0.0 if all(torch.equal(ours[k], theirs[k]) for k in ours) else 1.0
+    messages = [
+        # So different in size that float64 tells another order by its rounding.
+        {
+            k: (t * scale).to(dtype)
+            for k, t in (("w", torch.randn(30, 70, device=device).T), ("b", torch.randn(7, device=device)))
+        }
+        for scale in (1.0, 1e12, 1e-4)
+    ]
+    ours, theirs = (Sum.like("update", messages[0], how) for how in (add_up, None))
+    for rows, message in zip((12.0, 2731.0, 500.0), messages):
+        ours.add(message, rows)
+        theirs.add(message, rows)
+    ours.finish(mean=True)
+    return 0.0 if all(torch.equal(ours.total[k], theirs.total[k]) for k in ours.total) else 1.0
 
 
 def main() -> None:

@@ -82,7 +82,7 @@ class Messages:
                 self._each.setdefault(name, []).append((client, value))
                 continue
             if name not in self._sums:
-                self._sums[name] = Sum.like(value, self.add_up)
+                self._sums[name] = Sum.like(name, value, self.add_up)
             self._sums[name].add(value, weight if how == "mean" else 1.0)
 
 

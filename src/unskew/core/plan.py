@@ -120,7 +120,7 @@ class _Words(ISeedSequence):
         return np.array([self._key % 2**64, self._key >> 64], dtype=np.uint64)
 
 
-@lru_cache(maxsize=4096)  # clients of a size share them, in every round
+@lru_cache(maxsize=256)  # clients of a size share them, in every round
 def _weights(rows: int, size: int, steps: int, batch: int) -> Tensor:
     """[steps, batch]: 1 for a client's rows, 0 for those that fill the last batch of an epoch of `size`."""
     row = torch.arange(steps * batch).view(steps, batch) % max(size, 1)

@@ -71,6 +71,8 @@ def _stack(trees: list[Any]) -> Any:
     if isinstance(first, Tensor):
         return torch.stack(trees)
     if isinstance(first, dict):
+        if odd := next((tree for tree in trees if tree.keys() != first.keys()), None):
+            raise TypeError(f"stack: expected {', '.join(first)} in every tree, found {', '.join(odd)}")
         return {name: _stack([tree[name] for tree in trees]) for name in first}
     if isinstance(first, tuple | list):
         inside = [_stack(list(column)) for column in zip(*trees, strict=True)]

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from unskew.core.state import State, Value, as_state
+from unskew.errors import UserError
 
-WAITING = 2**30  # bytes of messages that wait to be added up together
+WAITING = 2**28  # bytes of an artefact that wait to be added up together
 
 # (totals in float64, the same tensors of each message, each message's factor): adds all of them, in that order.
 AddUp = Callable[[list[Tensor], list[list[Tensor]], list[float]], None]
@@ -24,6 +25,7 @@ AddUp = Callable[[list[Tensor], list[list[Tensor]], list[float]], None]
 class Sum:
     """A growing sum of one artefact: floats in float64, integers in int64."""
 
+    name: str  # of the artefact
     first: Value  # the first client's value, for names and types
     total: State
     add_up: AddUp | None  # adds many messages at once, where an engine can; else they are added one by one
@@ -33,14 +35,16 @@ class Sum:
     _bytes: int = 0
 
     @classmethod
-    def like(cls, value: Value, add_up: AddUp | None) -> Sum:
+    def like(cls, name: str, value: Value, add_up: AddUp | None) -> Sum:
         """A sum of nothing yet, for values such as this one."""
-        zeros = {key: torch.zeros_like(t, dtype=_wide(t)) for key, t in as_state(value).items()}
-        return cls(value, zeros, add_up)
+        # In the plain order of memory, whatever the message's is: a kernel walks through both.
+        zeros = {k: torch.zeros(t.shape, dtype=_wide(t), device=t.device) for k, t in as_state(value).items()}
+        return cls(name, value, zeros, add_up)
 
     def add(self, value: Value, factor: float) -> None:
         self.weight += factor
         named = as_state(value)
+        self._check(named)
         # By name: a message that crossed a process may list its tensors in another order.
         floats = [key for key in self.total if named[key].is_floating_point()]
         if floats and self.add_up is not None:
@@ -61,6 +65,16 @@ class Sum:
             done |= {key: t for key, t in like.items() if not t.is_floating_point()}
         return done if isinstance(self.first, dict) else done[""]
 
+    def _check(self, named: State) -> None:
+        """A kernel reads as many numbers of a message as the sum has."""
+        for key, t in as_state(self.first).items():
+            if key not in named or named[key].shape != t.shape or named[key].dtype != t.dtype:
+                raise UserError(
+                    f"artefact {self.name}: expected {key or 'a tensor'} of every client to be {t.dtype} "
+                    f"{list(t.shape)} as the first client's, found {_like(named.get(key))}; sums and means need that, "
+                    "reduce='each' does not"
+                )
+
     def _wait(self, tensors: list[Tensor], factor: float) -> None:
         self._waiting.append((tensors, factor))
         self._bytes += sum(t.numel() * t.element_size() for t in tensors)
@@ -72,6 +86,10 @@ class Sum:
             tensors, factors = map(list, zip(*self._waiting))
             self.add_up([t for t in self.total.values() if t.is_floating_point()], tensors, factors)
         self._waiting, self._bytes = [], 0
+
+
+def _like(t: Tensor | None) -> str:
+    return "none" if t is None else f"{t.dtype} {list(t.shape)}"
 
 
 def _wide(t: Tensor) -> torch.dtype:

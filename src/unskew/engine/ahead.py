@@ -24,18 +24,20 @@ class Ahead:
         method, work = setting.planned(round)
         if any(type(part).streams is not Part.streams for part in method.parts):
             return  # a plan of streams needs what the server will send
-        nothing = Received({}, {})
+        nothing, self._whole = Received({}, {}), None
         busy = [k for k in setting.plan.participants(round) if len(setting.source.index[k])]
         self._plans[round] = {k: ClientPlan(setting, setting.source, method, work, round, nothing, k, {}) for k in busy}
-        self._whole = self._cohort(round, longest_first(setting.source, busy)) if 0 < len(busy) <= fit else None
+        if 0 < len(busy) <= fit:
+            self._whole = self._cohort(round, longest_first(setting.source, busy))
 
     def take(self, round: int, clients: list[int]) -> Cohort | None:
         """The cohort of these clients if their round was prepared; the rounds before it are over."""
         self._plans = {of: plans for of, plans in self._plans.items() if of >= round}
         if not all(k in self._plans.get(round, {}) for k in clients):
             return None
-        if self._whole is not None and (self._whole.round, self._whole.clients) == (round, clients):
-            return self._whole
+        whole, self._whole = self._whole, None  # whoever takes it lets go of it
+        if whole is not None and (whole.round, whole.clients) == (round, clients):
+            return whole
         return self._cohort(round, clients)
 
     def _cohort(self, round: int, clients: list[int]) -> Cohort:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from typing import Any
+import tempfile
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ class Arena:
     """Grows to the largest answer; inherited by forking."""
 
     def __init__(self) -> None:
-        self._file = os.memfd_create("unskew")
+        self._file: IO[bytes] = _memory()
         self._seen: mmap.mmap | None = None
 
     def put(self, state: State) -> Layout:
@@ -32,8 +33,8 @@ class Arena:
         for name, t in state.items():
             layout.append((name, str(t.dtype).removeprefix("torch."), list(t.shape), end))
             end += -(-t.numel() * t.element_size() // ALIGNED) * ALIGNED
-        if os.fstat(self._file).st_size < end:
-            os.ftruncate(self._file, end)
+        if os.fstat(self._file.fileno()).st_size < end:
+            os.ftruncate(self._file.fileno(), end)
         for (_, _, _, start), t in zip(layout, state.values()):
             if t.numel():
                 self._view(t.dtype, t.numel(), start).copy_(t.detach().flatten())
@@ -50,10 +51,17 @@ class Arena:
 
     def close(self) -> None:
         self._seen = None
-        os.close(self._file)
+        self._file.close()
 
     def _view(self, dtype: torch.dtype, count: int, start: int) -> Tensor:
         end = start + count * dtype.itemsize
         if self._seen is None or len(self._seen) < end:
-            self._seen = mmap.mmap(self._file, os.fstat(self._file).st_size)
+            self._seen = mmap.mmap(self._file.fileno(), os.fstat(self._file.fileno()).st_size)
         return torch.frombuffer(self._seen, dtype=dtype, count=count, offset=start)
+
+
+def _memory() -> IO[bytes]:
+    """A file that no folder lists; many builds of Python lack the call that keeps it off the disk."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("unskew"), "r+b", buffering=0)
+    return tempfile.TemporaryFile(buffering=0)

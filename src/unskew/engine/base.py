@@ -46,7 +46,7 @@ class Source:
         """The same for several, with a leading axis; counted on the host, and moved together."""
         rows = torch.tensor([float(len(self.index[k])) for k in clients], dtype=self.dtype)
         counts = torch.stack([self._counts[k] for k in clients]).to(self.dtype)
-        return Facts(rows.to(self.y.device), counts.to(self.y.device))
+        return Facts(sent(rows, self.y.device), sent(counts, self.y.device))
 
     @cached_property
     def _counts(self) -> PerClient[Tensor]:
@@ -189,6 +189,13 @@ class Setting:
             pairs = y * self.task.classes + logits.argmax(1)
         confusion = torch.bincount(pairs, minlength=self.task.classes**2).view(self.task.classes, -1)
         return Score(confusion.cpu(), float(loss.double()))
+
+
+def sent(t: Tensor, device: torch.device) -> Tensor:
+    """On the device; from memory that a GPU reads by itself, so that the host goes on while it is still busy."""
+    if t.device == device or device.type != "cuda":
+        return t.to(device)
+    return t.pin_memory().to(device, non_blocking=True)
 
 
 def to_device(tree: Tree, device: torch.device) -> Tree:

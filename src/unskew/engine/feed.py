@@ -20,7 +20,7 @@ from unskew.core.method import Method
 from unskew.core.part import Sizes, Stream
 from unskew.core.state import State, Tree, flatten, stack, tree_map
 from unskew.core.work import Work
-from unskew.engine.base import Setting, Source
+from unskew.engine.base import Setting, Source, sent
 
 
 class Cohort:
@@ -47,7 +47,7 @@ class Cohort:
         longest, device = max(self.steps, default=0), setting.device
         self._pools = _pools(plans)
         gathered = stack(tree_map(lambda t: _lengthened(t, longest), plan.tensors) for plan in plans)
-        self._plan = tree_map(lambda t: _sent(t, device), gathered)
+        self._plan = tree_map(lambda t: sent(t, device), gathered)
         self.facts: Facts = source.facts_of(clients)
 
     def between(self, first: int, last: int, width: int) -> Moment:
@@ -196,11 +196,6 @@ def _pools(plans: list[ClientPlan]) -> dict[str, tuple[Tensor, Tensor]]:
 def _lengthened(t: Tensor, steps: int) -> Tensor:
     """[n, ...] to [steps, ...] by repeating the last step."""
     return t if len(t) == steps else torch.cat([t, t[-1:].expand(steps - len(t), *t.shape[1:])])
-
-
-def _sent(t: Tensor, device: torch.device) -> Tensor:
-    """On the device; from memory that a GPU reads by itself, so that the host goes on while it is still busy."""
-    return t.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else t
 
 
 def longest_first(source: Source, clients: list[int]) -> list[int]:

@@ -10,7 +10,7 @@ from unskew.core.client import Received
 from unskew.core.letter import Letter
 from unskew.core.part import Sizes
 from unskew.core.state import Message, State, Tree, stack
-from unskew.engine.base import Setting
+from unskew.engine.base import Setting, sent
 from unskew.engine.feed import floats_as
 
 
@@ -20,7 +20,7 @@ def seal_draws(setting: Setting, round: int, client: int) -> dict[str, State]:
     sizes = Sizes(len(setting.source.index[client]), 0, work.batch, setting.task.classes, {})
     drawn = {part.name: setting.plan.part_draws(part, "seal", round, client, sizes) for part in method.seals}
     return {
-        name: {key: t.to(setting.device) for key, t in floats_as(draws, setting.dtype).items()}
+        name: {key: sent(t, setting.device) for key, t in floats_as(draws, setting.dtype).items()}
         for name, draws in drawn.items()
     }
 

@@ -12,7 +12,7 @@ from torch.func import vmap
 from unskew.core.client import Client, Facts
 from unskew.core.part import Sizes
 from unskew.core.state import State, stack
-from unskew.engine.base import Setting
+from unskew.engine.base import Setting, sent
 from unskew.engine.feed import floats_as
 
 
@@ -24,7 +24,7 @@ def share_draws(setting: Setting, part: str, round: int, client: int) -> State:
     owner = next(p for p in method.parts if p.name == part)
     whens: tuple[Literal["init", "share"], ...] = ("init", "share")
     draws = {n: t for when in whens for n, t in setting.plan.part_draws(owner, when, round, client, sizes).items()}
-    return {name: t.to(setting.device) for name, t in floats_as(draws, setting.dtype).items()}
+    return {name: sent(t, setting.device) for name, t in floats_as(draws, setting.dtype).items()}
 
 
 def share_one(
@@ -46,7 +46,7 @@ def share_many(
     draws = [share_draws(setting, part, round, k) for k in clients]
     drawn = {name: padded([d[name] for d in draws]) for name in draws[0]}
     facts = setting.source.facts_of(clients)
-    index = padded([setting.source.index[k] for k in clients]).to(setting.device)
+    index = sent(padded([setting.source.index[k] for k in clients]), setting.device)
     each = vmap(partial(share_one, setting, part, round), in_dims=(0 if each_its_model else None, 0, 0, 0, 0))
     return each(state, stack(mine), drawn, facts, index)
 

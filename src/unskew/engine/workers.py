@@ -48,8 +48,9 @@ class Workers:
         pairs, arenas = [context.Pipe() for _ in range(n)], [Arena() for _ in range(n)]
         self._ends = {ours: arena for (ours, _), arena in zip(pairs, arenas)}
         self._processes = [
-            context.Process(target=_serve, args=(i, pairs, arenas[i], handle), daemon=True) for i in range(n)
+            context.Process(target=_serve, args=(i, pairs, arenas, handle), daemon=True) for i in range(n)
         ]
+        self._left = False  # some were asked and nobody took their answer
         for process in self._processes:
             process.start()
         for _, theirs in pairs:
@@ -63,24 +64,29 @@ class Workers:
 
     def ask(self, requests: Iterable[tuple[dict[str, Any], State]]) -> Iterator[tuple[dict[str, Any], State]]:
         """Answers in order; each idle worker gets the next request, which is not made before."""
+        if self._left:  # their old answers would be taken for new ones
+            raise RuntimeError("worker processes were left in the middle of their work; make a new engine")
         numbered, answers, due = enumerate(requests), {}, 0
         busy: dict[Connection, int] = {}
         idle = list(self._ends)
-        while True:
-            while idle and (following := next(numbered, None)):
-                number, (header, body) = following
-                end = idle.pop()
-                _send(end, header, to_bytes(body))
-                busy[end] = number
-            if not busy:
-                return
-            ready = wait(list(busy))
-            for end in [end for end in busy if end in ready]:
-                answers[busy.pop(end)] = _receive(end, self._ends[end])
-                idle.append(end)
-            while due in answers:
-                yield answers.pop(due)
-                due += 1
+        try:
+            while True:
+                while idle and (following := next(numbered, None)):
+                    number, (header, body) = following
+                    end = idle.pop()
+                    _send(end, header, to_bytes(body))
+                    busy[end] = number
+                if not busy:
+                    return
+                ready = wait(list(busy))
+                for end in [end for end in busy if end in ready]:
+                    answers[busy.pop(end)] = _receive(end, self._ends[end])
+                    idle.append(end)
+                while due in answers:
+                    yield answers.pop(due)
+                    due += 1
+        finally:
+            self._left = bool(busy)
 
     def close(self) -> None:
         """End the processes; they also end by themselves when this process is gone."""
@@ -117,12 +123,15 @@ def _gone() -> UserError:
     )
 
 
-def _serve(i: int, pairs: list[tuple[Connection, Connection]], arena: Arena, handle: Handle) -> None:
+def _serve(i: int, pairs: list[tuple[Connection, Connection]], arenas: list[Arena], handle: Handle) -> None:
     """A worker's life: answer until the other end closes. Ctrl-C is for the parent, which saves first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's handler would print a traceback of this process
     torch.set_num_threads(1)
-    mine = pairs[i][1]
+    mine, arena = pairs[i][1], arenas[i]
+    for other in arenas:
+        if other is not arena:
+            other.close()
     for ours, theirs in pairs:
         # An inherited copy of another end would keep that pipe open after its owner died.
         ours.close()

@@ -76,15 +76,15 @@ class Workers:
                     end = idle.pop()
                     _send(end, header, to_bytes(body))
                     busy[end] = number
+                while due in answers:  # taken in while the workers are busy again
+                    yield answers.pop(due)
+                    due += 1
                 if not busy:
                     return
                 ready = wait(list(busy))
                 for end in [end for end in busy if end in ready]:
                     answers[busy.pop(end)] = _receive(end, self._ends[end])
                     idle.append(end)
-                while due in answers:
-                    yield answers.pop(due)
-                    due += 1
         finally:
             self._left = bool(busy)
 

@@ -66,7 +66,8 @@ class Workers:
         """Answers in order; each idle worker gets the next request, which is not made before."""
         if self._left:  # their old answers would be taken for new ones
             raise RuntimeError("worker processes were left in the middle of their work; make a new engine")
-        numbered, answers, due = enumerate(requests), {}, 0
+        numbered, due = enumerate(requests), 0
+        answers: dict[int, tuple[dict[str, Any], State]] = {}
         busy: dict[Connection, int] = {}
         idle = list(self._ends)
         try:

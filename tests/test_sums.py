@@ -40,9 +40,8 @@ def test_waiting_changes_nothing(waiting: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_another_order_would_be_seen() -> None:
-    there, back = (Sum.like("update", messages()[0], None) for _ in range(2))
-    torch.manual_seed(0)
     sent = messages()
+    there, back = (Sum.like("update", sent[0], None) for _ in range(2))
     for message, other in zip(sent, reversed(sent)):
         there.add(message, 1.0)
         back.add(other, 1.0)

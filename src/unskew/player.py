@@ -211,6 +211,6 @@ class Player:
     def _write_counts(self) -> None:
         """Who holds what: for people, so with what else they read at the end."""
         table = Table(CLIENTS)
-        for k, held in zip(self.ready.counted, self.ready.counts):
+        for k, held in zip(self.ready.dealt.counted, self.ready.dealt.counts):
             table.add((k, c, int(rows)) for c, rows in enumerate(held))
         self.folder.write("clients.parquet", table.to_bytes())

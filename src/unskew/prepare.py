@@ -60,8 +60,7 @@ class Prepared:
     experiment: Experiment
     federation: Federation
     dataset: Dataset
-    counted: Sequence[int]  # clients that the statistics of the partition look at: all, unless there are too many
-    counts: np.ndarray  # [counted, classes]
+    dealt: Dealt
     header: list[str]
     stop: Stop  # when to stop before the last round
     world: dict[str, str]  # fingerprints of data, partition and model, which a resume must find again
@@ -107,7 +106,7 @@ def prepare(
     engine = _engine(experiment, setting)
     federation = Federation(method, net, task, plan, engine, store, experiment.weights == "samples", rows)
     header = [*_header(experiment, federation, dataset, dealt.counts, parts), *stop.header]
-    return Prepared(experiment, federation, dataset, dealt.counted, dealt.counts, header, stop, world)
+    return Prepared(experiment, federation, dataset, dealt, header, stop, world)
 
 
 def _rows_print(parts: Parts) -> str:
@@ -166,17 +165,12 @@ def deal(experiment: Experiment, dataset: Dataset, root: Path | None) -> Dealt:
     return Dealt(parts, task, plan, counted, counts)
 
 
-def participants(plan: Plan) -> int:
-    """How many clients train in a round where all are present, without drawing them."""
-    return max(int(plan.participation * plan.clients), 1)
-
-
 def too_many(plan: Plan) -> list[str]:
     """A warning for a round that hardly anybody wants; a share of a million clients is quickly typed."""
-    if participants(plan) <= MANY_A_ROUND:
+    if plan.cohort <= MANY_A_ROUND:
         return []
     return [
-        f"{participants(plan):,} clients train in every round, which takes long; for about 100 of them type "
+        f"{plan.cohort:,} clients train in every round, which takes long; for about 100 of them type "
         f"participation={100 / plan.clients:.3g}"
     ]
 

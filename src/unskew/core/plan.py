@@ -53,16 +53,21 @@ class Plan:
         words = _Words(key_of(self.seed, *key, bits=128))
         return np.random.Generator(np.random.Philox(words))  # type: ignore[arg-type]  # NumPy names a subclass there
 
+    @property
+    def cohort(self) -> int:
+        """How many clients take part in a round where all are present."""
+        return max(int(self.participation * self.clients), 1)
+
     def absent(self, round: int) -> list[int]:
         """Clients that cannot be reached in this round."""
         return sorted({k for a in self.absences if a.first <= round < a.last for k in a.clients})
 
     def participants(self, round: int) -> list[int]:
-        """max(int(fraction * clients), 1) clients, drawn among those present; fewer only if fewer are present."""
+        """As many as a cohort has, drawn among those present; fewer only if fewer are present."""
         away = set(self.absent(round))
         # One order for all, whoever is absent.
         present = (k for k in self._order_of_clients(round) if k not in away)
-        return sorted(islice(present, max(int(self.participation * self.clients), 1)))
+        return sorted(islice(present, self.cohort))
 
     def _order_of_clients(self, round: int) -> Iterator[int]:
         if self.released:  # what their choice() takes the head of

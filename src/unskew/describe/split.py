@@ -16,7 +16,7 @@ from unskew.core.work import Work
 from unskew.data import load_labels, skew
 from unskew.engine.ragged import widths
 from unskew.experiment import Experiment
-from unskew.prepare import deal, participants, read_data, too_many
+from unskew.prepare import deal, read_data, too_many
 
 Counts = NDArray[np.int64]
 ROUNDS_LOOKED_AT = 200  # of the plan, for what cohorts hold
@@ -77,8 +77,8 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
     dealt = deal(experiment, dataset, data_dir)
     parts, task, plan, counts = dealt.parts, dealt.task, dealt.plan, dealt.counts
     names, clients, labels = tuple(dataset.classes), task.clients, dataset.train.y.numpy()
-    size, few = participants(plan), _narrowed(plan)
-    most = (RULES_LOOKED_AT if clients > MANY else CLIENTS_LOOKED_AT) // participants(few)
+    size, few = plan.cohort, _narrowed(plan)
+    most = (RULES_LOOKED_AT if clients > MANY else CLIENTS_LOOKED_AT) // few.cohort
     looked = range(1, max(min(experiment.rounds, ROUNDS_LOOKED_AT, most), 1) + 1)
     rounds = [skew.counts([parts.rows[k] for k in few.participants(round)], labels, len(names)) for round in looked]
     cohorts = _cohorts(counts, rounds, clients, size)
@@ -88,14 +88,14 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
         f"{len(names)} classes",
         *(f"partition  {line}" for line in skew.describe(counts, parts.notes, work.batch, clients)),
     ]
-    steps = _steps(counts, rounds, work, size / participants(few))
+    steps = _steps(counts, rounds, work, size / few.cohort)
     told = [*warnings(counts, cohorts), *too_many(plan)]
-    return Split(dataset.name, clients, dealt.counted, counts, participants(few), names, header, cohorts, steps, told)
+    return Split(dataset.name, clients, dealt.counted, counts, few.cohort, names, header, cohorts, steps, told)
 
 
 def _narrowed(plan: Plan) -> Plan:
     """A plan of few enough participants to look at: those that the plan itself draws first."""
-    if plan.clients <= MANY or participants(plan) <= LOOKED_AT:
+    if plan.clients <= MANY or plan.cohort <= LOOKED_AT:
         return plan
     return replace(plan, participation=(LOOKED_AT + 0.5) / plan.clients)  # the half against rounding down
 

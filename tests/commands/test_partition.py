@@ -43,7 +43,7 @@ def test_json_is_the_summary_and_more(unskew: Command) -> None:
     found = json.loads(said.out)
     _, experiment = us.load_recipe("quick")
     run = prepare(experiment)
-    assert {key: found[key] for key in skew.summary(run.counts)} == skew.summary(run.counts)
+    assert {key: found[key] for key in skew.summary(run.dealt.counts)} == skew.summary(run.dealt.counts)
     assert found["steps_longest"] == 5 * -(-73 // 16)
 
 
@@ -52,7 +52,7 @@ def test_table_is_the_one_of_a_run(unskew: Command, tmp_path: Path) -> None:
     table = pd.read_csv(tmp_path / "new" / "who.csv")
     _, experiment = us.load_recipe("quick", ["seed=5"])
     assert table["client"].tolist() == list(range(20))
-    assert (table.drop(columns="client").to_numpy() == prepare(experiment).counts).all()
+    assert (table.drop(columns="client").to_numpy() == prepare(experiment).dealt.counts).all()
 
 
 @pytest.mark.parametrize(("name", "first"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml")])

@@ -15,13 +15,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unskew.core.sums import Sum
-from unskew.engine.kernels import plain
+from unskew.engine.kernels import bands, plain
 from unskew.engine.kernels.adding import add_up
 from unskew.engine.kernels.conv import Convolve
 from unskew.engine.kernels.masks import Drop
 from unskew.engine.kernels.norm import Normalise
 from unskew.engine.kernels.planes import Depthwise
 from unskew.engine.kernels.pooling import Pool
+from unskew.engine.kernels.scaling import scaled
 
 # m, c, b, height, width, o, kernel, stride, padding
 DENSE = [
@@ -46,7 +47,11 @@ def apart(ours: Callable[..., Tensor], theirs: Callable[..., Tensor], tensors: l
     back = torch.randn_like(out)
     grads = zip(torch.autograd.grad(out, mine, back), torch.autograd.grad(want, exact, back.double()))
     pairs = [(out.detach(), want.detach()), *grads]
-    return max(float((a.double() - b).norm() / b.norm().clamp_min(1e-9)) for a, b in pairs)
+    return max(far(a, b) for a, b in pairs)
+
+
+def far(ours: Tensor, exact: Tensor) -> float:
+    return float((ours.double() - exact).norm() / exact.norm().clamp_min(1e-9))
 
 
 def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
@@ -68,6 +73,18 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
             lambda x, w, s=stride: Depthwise.apply(x, w, s, 1),
             lambda x, w, s=stride: F.conv2d(x.transpose(0, 1), w[:, None], None, s, 1, groups=6).transpose(0, 1),
             [normal(6, 3, 9, 9), normal(6, k, k)],
+        )
+    for planes in ((3, 2, 32, 32), (4, 5, 8, 8), (2, 7, 4, 4), (2, 3, 4, 8)):
+        x, w = normal(*planes), normal(planes[0], 3, 3)
+        if device != "cpu" and not bands.fit(x, w, 1, 1):
+            continue
+        found["bands " + "x".join(map(str, planes))] = far(
+            bands.filtered(x, w), plain.depthwise(x.double(), w.double(), 1, 1)
+        )
+    for channel in (1, 2):
+        x, (gain, shift) = normal(2, 3, 3, 5, 5), torch.randn(2, 2, 3, device=device)
+        found[f"scale axis {channel}"] = far(
+            scaled(x, gain, shift, channel, True), plain.scale(x.double(), gain, shift, channel, True)
         )
     for side, k, cut, channel in ((8, 2, True, 1), (9, 2, False, 2), (9, 3, True, 2), (6, 1, True, 1)):
         found[f"pool {side} k{k} axis {channel}"] = apart(

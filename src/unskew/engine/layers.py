@@ -85,7 +85,8 @@ def _conv_stacked(
     pool: int,
 ) -> Tensor:
     x = front(x, dims[0], m)
-    if dims[1] is None and (bias is None or dims[2] is None):  # a teacher: one set of filters for all rows
+    shared = dims[1] is None and (bias is None or dims[2] is None)  # a teacher: one set of filters for all rows
+    if shared and ((w.shape[2:] != (1, 1) and groups == 1) or not kernels.ours(x, w)):
         out = _conv(x.flatten(0, 1), w, bias, stride, padding, groups, False, 1)
         out = out.view(*x.shape[:2], *out.shape[1:])
         return kernels.pool(out, None, 2, cut, pool) if cut or pool > 1 else out
@@ -114,6 +115,22 @@ def _norm_stacked(
     gain, shift = (front(t, dim, m).flatten() for t, dim in zip((gain, shift), dims[1:3]))
     out, mean, variance = kernels.normalise(rows.flatten(0, 1).flatten(1), gain, shift, eps, cut)
     return out.view(rows.shape).transpose(1, 2), mean.view(m, -1), variance.view(m, -1)
+
+
+def _scale(x: Tensor, mean: Tensor, variance: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> Tensor:
+    out = F.batch_norm(x, mean, variance, gain, shift, False, 0.0, eps)
+    return out.relu() if cut else out
+
+
+def _scale_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, *rest: Any) -> Tensor:
+    x = front(x, dims[0], m)
+    mean, variance, gain, shift = (front(t, dim, m) for t, dim in zip(rest[:4], dims[1:5]))
+    eps, cut = rest[4:]
+    gain = gain / torch.sqrt(variance + eps)
+    given = (gain, shift - mean * gain)
+    if x.transpose(1, 2).is_contiguous():  # as convolutions of a stack leave it
+        return kernels.scale(x.transpose(1, 2), *given, 1, cut).transpose(1, 2)
+    return kernels.scale(x, *given, 2, cut)
 
 
 def _pool(x: Tensor, kernel: int) -> Tensor:
@@ -152,9 +169,10 @@ def _drop_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, seed: Tensor,
     return kernels.drop(front(x, dims[0], m), front(seed, dims[1], m), p)
 
 
-convolution, normalisation, max_pool, linear, dropout = (
+convolution, normalisation, scaling, max_pool, linear, dropout = (
     mapped(_conv, _conv_stacked),
     mapped(_norm, _norm_stacked),
+    mapped(_scale, _scale_stacked),
     mapped(_pool, _pool_stacked),
     mapped(_linear, _linear_stacked),
     mapped(_drop, _drop_stacked),
@@ -181,18 +199,18 @@ class Conv2d(nn.Conv2d):
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """With gain, shift, running statistics and the cut at zero that follows; outside training the ordinary layer."""
+    """With gain, shift, running statistics and the cut at zero that follows."""
 
     cut = False
 
     def forward(self, h: Tensor) -> Tensor:
         if not self.training:
-            return super().forward(h).relu() if self.cut else super().forward(h)
+            return scaling(h, self.running_mean, self.running_var, self.weight, self.bias, self.eps, self.cut)
         out, mean, variance = normalisation(h, self.weight, self.bias, self.eps, self.cut)
         n = h.shape[0] * h.shape[2] * h.shape[3]
         running = ((self.running_mean, mean), (self.running_var, variance * (n / max(n - 1, 1))))
-        for kept, new in running:
-            kept.mul_(1 - self.momentum).add_(new.to(kept.dtype) * self.momentum)  # type: ignore[union-attr, operator]
+        for kept, new in running:  # one launch each: fifty such layers make a step of thousands
+            kept.lerp_(new.to(kept.dtype), self.momentum)  # type: ignore[union-attr, arg-type]
         self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
         return out
 

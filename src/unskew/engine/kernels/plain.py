@@ -38,6 +38,13 @@ def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> 
     return out.relu() if cut else out, mean, variance
 
 
+def scale(x: Tensor, gain: Tensor, shift: Tensor, channel: int, cut: bool) -> Tensor:
+    """x [m, c, b, h, w] or [m, b, c, h, w] times gain plus shift [m, c], cut at zero."""
+    gain, shift = (t.unsqueeze(3 - channel)[..., None, None] for t in (gain, shift))
+    out = (x * gain + shift).to(x.dtype)  # statistics are never in half precision
+    return out.relu() if cut else out
+
+
 def drop(x: Tensor, seeds: Tensor, p: float) -> Tensor:
     """x [m, ...] without the numbers that a hash of each client's seed and of their place falls below p for."""
     keep = torch.stack([kept(seed, x[0].numel(), p) for seed in seeds]).view(x.shape)

@@ -117,20 +117,15 @@ def _norm_stacked(
     return out.view(rows.shape).transpose(1, 2), mean.view(m, -1), variance.view(m, -1)
 
 
-def _scale(x: Tensor, mean: Tensor, variance: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> Tensor:
-    out = F.batch_norm(x, mean, variance, gain, shift, False, 0.0, eps)
-    return out.relu() if cut else out
+def _scale(x: Tensor, gain: Tensor, shift: Tensor, cut: bool) -> Tensor:
+    return kernels.plain.scale(x[None], gain[None], shift[None], 2, cut)[0]
 
 
-def _scale_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, *rest: Any) -> Tensor:
-    x = front(x, dims[0], m)
-    mean, variance, gain, shift = (front(t, dim, m) for t, dim in zip(rest[:4], dims[1:5]))
-    eps, cut = rest[4:]
-    gain = gain / torch.sqrt(variance + eps)
-    given = (gain, shift - mean * gain)
+def _scale_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, gain: Tensor, shift: Tensor, cut: bool) -> Tensor:
+    x, gain, shift = (front(t, dim, m) for t, dim in zip((x, gain, shift), dims))
     if x.transpose(1, 2).is_contiguous():  # as convolutions of a stack leave it
-        return kernels.scale(x.transpose(1, 2), *given, 1, cut).transpose(1, 2)
-    return kernels.scale(x, *given, 2, cut)
+        return kernels.scale(x.transpose(1, 2), gain, shift, 1, cut).transpose(1, 2)
+    return kernels.scale(x, gain, shift, 2, cut)
 
 
 def _pool(x: Tensor, kernel: int) -> Tensor:
@@ -205,12 +200,13 @@ class BatchNorm2d(nn.BatchNorm2d):
 
     def forward(self, h: Tensor) -> Tensor:
         if not self.training:
-            return scaling(h, self.running_mean, self.running_var, self.weight, self.bias, self.eps, self.cut)
+            gain = self.weight / (self.running_var + self.eps).sqrt()  # type: ignore[operator, union-attr]
+            return scaling(h, gain, self.bias - self.running_mean * gain, self.cut)  # type: ignore[operator]
         out, mean, variance = normalisation(h, self.weight, self.bias, self.eps, self.cut)
         n = h.shape[0] * h.shape[2] * h.shape[3]
         running = ((self.running_mean, mean), (self.running_var, variance * (n / max(n - 1, 1))))
-        for kept, new in running:  # one launch each: fifty such layers make a step of thousands
-            kept.lerp_(new.to(kept.dtype), self.momentum)  # type: ignore[union-attr, arg-type]
+        for kept, new in running:
+            kept.mul_(1 - self.momentum).add_(new.to(kept.dtype), alpha=self.momentum)  # type: ignore[union-attr, operator]
         self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
         return out
 

@@ -13,7 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 2048  # numbers at once of a row that does not fit
+BLOCK = (
+    8192  # numbers at once of a row that does not fit: one large program a multiprocessor, whose row the cache holds
+)
 FITS = 32768  # numbers of a row that registers hold; half of it where two rows are needed
 
 
@@ -145,5 +147,5 @@ def _fitting(n: int, limit: int, whole: Any, pieces: Any) -> tuple[Any, dict[str
     """The kernel for rows of n numbers, and its sizes."""
     size = triton.next_power_of_2(n)
     if size > limit:
-        return pieces, {"BN": BLOCK, "num_warps": 8}
-    return whole, {"BN": size, "num_warps": max(min(size // 1024, 32), 1)}
+        return pieces, {"BN": BLOCK, "num_warps": 32}
+    return whole, {"BN": size, "num_warps": max(min(size // 512, 32), 1)}

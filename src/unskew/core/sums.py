@@ -53,8 +53,8 @@ class Sum:
             self._wide = self._wide or [torch.empty_like(self.total[key]) for key in floats]
             torch._foreach_copy_(self._wide, [named[key] for key in floats])
             torch._foreach_add_([self.total[key] for key in floats], self._wide, alpha=factor)
-        for key in self.total.keys() - set(floats):
-            self.total[key].add_(named[key])
+        if whole := [key for key in self.total if not named[key].is_floating_point()]:
+            torch._foreach_add_([self.total[key] for key in whole], [named[key].long() for key in whole])
 
     def finish(self, mean: bool) -> Any:
         """The sum or the weighted mean; a mean of integers has no meaning and is the first client's value."""

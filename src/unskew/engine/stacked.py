@@ -176,10 +176,11 @@ class StackedEngine:
         fine = _finite((message, shared), feed.facts.rows)
         if source is setting.source:
             self._ahead.prepare(round + 1, self.limit or len(clients))
+        # Before the wait: what it waits for takes longer than this.
+        trees = (unstack(tree, len(clients)) for tree in (message, kept, means, shared))
+        rows = [(k, pack(sent), state, terms, pack(more)) for k, sent, state, terms, more in zip(clients, *trees)]
         # Not finite may be an overflow of the sum: None asks whoever takes the message in to look closely.
-        looked = [whole or None for whole in fine.tolist()]
-        rows = zip(clients, *(unstack(tree, len(clients)) for tree in (message, kept, means, shared)), looked)
-        return [Outcome(k, pack(sent), state, terms, pack(more), whole) for k, sent, state, terms, more, whole in rows]
+        return [Outcome(*row, whole or None) for row, whole in zip(rows, fine.tolist())]
 
     def _steps(self, method: Method, work: Work, received: Received, mine: Tree, feed: Cohort) -> tuple[State, State]:
         """Train in the memory of the cohort before, if the shapes are the same."""

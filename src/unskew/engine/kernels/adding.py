@@ -1,7 +1,11 @@
-"""The messages of a cohort added up in one pass over them: 50 messages of 6 MB were 100 launches and 2.2 ms."""
+"""The messages of a cohort added up in one pass over them and one launch.
+
+50 messages of 6 MB one by one were 100 launches and 2.2 ms; one launch for each of 287 tensors, 20 ms of the host.
+"""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -11,15 +15,18 @@ BLOCK = 1024  # numbers of a program
 
 
 @triton.jit
-def _add_up(total, places, factors, M, N, like, BN: tl.constexpr):
+def _add_up(totals, sizes, places, tensor_of, begin, factors, M, total, like, BN: tl.constexpr):
     """total[n] += factors[0] * message_0[n], then message 1, and so on: the order of the clients, in float64."""
-    at = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
-    there = at < N
-    sums = tl.load(total + at, mask=there, other=0.0)
+    block = tl.program_id(0)
+    tensor = tl.load(tensor_of + block)
+    at = tl.load(begin + block) + tl.arange(0, BN)
+    there = at < tl.load(sizes + tensor)
+    to = tl.load(totals + tensor).to(total.dtype)
+    sums = tl.load(to + at, mask=there, other=0.0)
     for i in range(M):
-        message = tl.load(places + i).to(like.dtype)
+        message = tl.load(places + tensor * M + i).to(like.dtype)
         sums += tl.load(factors + i) * tl.load(message + at, mask=there, other=0.0).to(tl.float64)
-    tl.store(total + at, sums, mask=there)
+    tl.store(to + at, sums, mask=there)
 
 
 def add_up(totals: list[Tensor], messages: list[list[Tensor]], factors: list[float]) -> None:
@@ -29,9 +36,28 @@ def add_up(totals: list[Tensor], messages: list[list[Tensor]], factors: list[flo
     """
     device = totals[0].device
     whole = [[t.to(device).contiguous() for t in message] for message in messages]
-    # One table for all: where each tensor of each message begins.
-    places = torch.tensor([[m[i].data_ptr() for m in whole] for i in range(len(totals))], device=device)
     weights = torch.tensor(factors, dtype=torch.float64, device=device)
-    for total, row, like in zip(totals, places, whole[0]):
-        n = total.numel()
-        _add_up[(triton.cdiv(n, BLOCK),)](total, row, weights, len(whole), n, like, BLOCK)
+    kinds: dict[torch.dtype, list[int]] = {}
+    for i, t in enumerate(whole[0]):
+        kinds.setdefault(t.dtype, []).append(i)
+    for mine in kinds.values():
+        blocks, table = _table([totals[i] for i in mine], [[m[i] for i in mine] for m in whole])
+        if blocks:
+            _add_up[(blocks,)](*table, weights, len(whole), totals[mine[0]], whole[0][mine[0]], BLOCK)
+
+
+def _table(totals: list[Tensor], messages: list[list[Tensor]]) -> tuple[int, list[Tensor]]:
+    """How many programs there are; where each total begins, its size, where each of its messages begins, and which
+    tensor a program works on from where: all made on the host and sent at once."""
+    sizes = np.array([t.numel() for t in totals])
+    counts = -(-sizes // BLOCK)
+    first = np.cumsum(counts) - counts
+    columns = [
+        np.array([t.data_ptr() for t in totals]),
+        sizes,
+        np.array([[t.data_ptr() for t in message] for message in messages]).T.reshape(-1),
+        np.repeat(np.arange(len(totals)), counts),
+        (np.arange(counts.sum()) - np.repeat(first, counts)) * BLOCK,
+    ]
+    there = torch.from_numpy(np.concatenate(columns)).to(totals[0].device)
+    return int(counts.sum()), list(there.split([len(column) for column in columns]))

@@ -51,10 +51,12 @@ class BareLoop:
     padding = 0.0
 
     def __init__(self, load: Workload, how: How) -> None:
-        torch.backends.cudnn.benchmark = True
         source = ready(load, "loop", How("cpu", "float32")).federation
         source.engine.close()
         index, clients = source.engine.setting.source.index, source.task.clients
+        # cuDNN tries every algorithm for each new batch size: that pays for one or two sizes, and takes minutes where
+        # every client's last batch has another.
+        torch.backends.cudnn.benchmark = len({len(index[k]) for k in source.plan.participants(1)}) == 1
         there: Callable[[int], torch.Tensor] = lambda k: index[k].to(how.device)  # noqa: E731
         rows = [there(k) for k in range(clients)] if clients <= MANY else ByRule(there)
         data = load.data()

@@ -32,10 +32,11 @@ class Received(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a client knows about itself, as tensors: number of rows [], label counts [classes]."""
+    """What a client knows of itself, as tensors: number of rows [], label counts [classes], what parts make of them."""
 
     rows: Tensor
     counts: Tensor
+    known: dict[str, State] = {}
 
 
 class Moment(NamedTuple):
@@ -147,6 +148,13 @@ def for_steps(method: Method, received: Received) -> Received:
     return received._replace(parts=parts)
 
 
+def knowing(method: Method, facts: Facts) -> Facts:
+    """With what the parts' losses need of the label counts, so that no step works it out again."""
+    with torch.no_grad():
+        found = {part.name: part.known(facts.counts) for part in method.parts}
+    return facts._replace(known={name: known for name, known in found.items() if known})
+
+
 def step_loss(
     method: Method,
     model: Model,
@@ -162,7 +170,7 @@ def step_loss(
     batch = prepare_batch(method, _batch(now.batch), received, train=True)
     clock = Clock(*now.clock)
     forward = Pass(model, leaves, buffers, batch, clock.seed)
-    view = View(forward, received.model, {}, {}, {}, facts.counts, clock, {})
+    view = View(forward, received.model, {}, {}, {}, facts.counts, clock, {}, _known=facts.known)
     total, terms = torch.zeros((), device=batch.x.device, dtype=batch.w.dtype), {}
     for part in method.parts:
         streams = {
@@ -250,9 +258,9 @@ def client_round(
     leaves, buffers = begin(model, received.model)
     optimiser = work.make(leaves.values())
     terms: dict[str, Tensor] = {}
-    seen_by_steps = for_steps(method, received)
+    seen_by_steps, known = for_steps(method, received), knowing(method, facts)
     for step in range(feed.steps):
-        loss, (buffers, seen) = step_loss(method, model, leaves, buffers, seen_by_steps, mine, facts, feed.at(step))
+        loss, (buffers, seen) = step_loss(method, model, leaves, buffers, seen_by_steps, mine, known, feed.at(step))
         descend_step(loss, leaves, optimiser, work, stacked=False)
         terms = {name: terms.get(name, 0) + term for name, term in seen.items()}
     final = {name: leaf.detach() for name, leaf in leaves.items()} | buffers

@@ -119,6 +119,10 @@ class Part:
         whole run: `client_init` and every `share` see them."""
         return {}
 
+    def known(self, counts: Tensor) -> State:
+        """What the loss makes of a client's label counts alone, `view.known(self)`: once a round, not in every step."""
+        return {}
+
     def batch(self, batch: Batch, received: dict[str, Any], train: bool) -> Batch:
         """Change the batch before the loss (no gradient) and, with train=False, before evaluation."""
         return batch

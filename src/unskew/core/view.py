@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from unskew.core.state import State
 from unskew.models.model import Model
+
+if TYPE_CHECKING:
+    from unskew.core.part import Part
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ class View:
     clock: Clock
     streams: dict[str, Batch]
     _teacher: list[Frozen] = field(default_factory=list)
+    _known: dict[str, State] = field(default_factory=dict)  # by part
 
     @property
     def batch(self) -> Batch:
@@ -172,6 +176,10 @@ class View:
     def frozen(self, state: State, model: Model | None = None) -> Frozen:
         """Any other model on this batch; tensors it lacks (a client's own BatchNorm) are the received model's."""
         return Frozen(model or self._pass.model, self.start | state if model is None else state, self.x)
+
+    def known(self, part: Part) -> State:
+        """What the part knows by the label counts; worked out here where nobody did before the steps."""
+        return self._known.get(part.name) or part.known(self.counts)
 
     def stream(self, name: str) -> Batch | None:
         """This step's batch of a stream, None when the stream is empty."""

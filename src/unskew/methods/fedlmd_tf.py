@@ -6,20 +6,20 @@
     (4)  L = L_FedAvg + beta tau^2 mean_i ( -log |U| - 1/|U| sum_{c in U} log p^S_c )    0 for empty U
 
 Paper: Lu, Li, Bao, Wang, Qian, Ge, "Federated Learning with Label-Masking Distillation", ACM Multimedia 2023.
-Equal logits are the uniform teacher, so (4) is the divergence of FedLMD. The constant -log |U| has no gradient and
-makes the values comparable.
+(4) is the divergence of FedLMD, from a teacher that depends on the client and the label alone: it is a table, made
+once a round. The constant -log |U| has no gradient and makes the values comparable.
 Differs: the paper prints 1 / (C - |M_k|), which sums to 1 only if y is a majority label; the released code divides by
 C - batch - 1, a negative number, and cannot run. (1), y outside U and tau^2 as in FedLMD.
 """
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from unskew.core.part import Part
 from unskew.core.registry import method, part
+from unskew.core.state import State
 from unskew.core.view import View
-from unskew.methods.shared.distil import majority, masked_kl, others
+from unskew.methods.shared.distil import majority, uniform_kl, uniform_teacher
 
 
 @part("lmd-tf")
@@ -35,11 +35,11 @@ class TeacherFreeMasking(Part):
 
     neutral = {"beta": 0.0}
 
+    def known(self, counts: Tensor) -> State:
+        return uniform_teacher(~majority(counts), self.beta * self.tau**2, counts.dtype)  # (1), U of (2), p^T of (3)
+
     def loss(self, view: View) -> Tensor:
-        v = others(view.y, view.logits)  # (2)
-        u = v & ~majority(view.counts)  # (1), (2)
-        kl = masked_kl(torch.zeros_like(view.logits), view.logits, u, v, self.tau)  # (3)
-        return self.beta * view.mean(kl)  # (4)
+        return view.mean(uniform_kl(view.known(self), view.logits, view.y, self.tau))  # V of (2), p^S of (3), (4)
 
 
 method("fedlmd-tf", "fedavg", "lmd-tf")

@@ -5,8 +5,7 @@
     (3)  L = L_FedAvg + beta tau^2 mean_i KL(p^T || p^S)
 
 Paper: Lu, Li, Bao, Wang, Qian, Ge, "Federated Learning with Label-Masking Distillation", ACM Multimedia 2023.
-A baseline of FedLMD, defined there in one sentence; it is FedLMD-Tf without majority labels. Equal logits are the
-uniform teacher.
+A baseline of FedLMD, defined there in one sentence; it is FedLMD-Tf without majority labels.
 Differs: nothing that is known: no code was released, and beta and tau are not reported.
 """
 
@@ -17,7 +16,7 @@ from torch import Tensor
 from unskew.core.part import Part
 from unskew.core.registry import method, part
 from unskew.core.view import View
-from unskew.methods.shared.distil import masked_kl, others
+from unskew.methods.shared.distil import uniform_kl, uniform_teacher
 
 
 @part("ntd-tf")
@@ -30,9 +29,10 @@ class TeacherFreeNotTrue(Part):
     neutral = {"beta": 0.0}
 
     def loss(self, view: View) -> Tensor:
-        v = others(view.y, view.logits)  # (1)
-        kl = masked_kl(torch.zeros_like(view.logits), view.logits, v, v, self.tau)  # (2)
-        return self.beta * view.mean(kl)  # (3)
+        z = view.logits
+        every = torch.ones(z.shape[1], dtype=torch.bool, device=z.device)
+        teacher = uniform_teacher(every, self.beta * self.tau**2, z.dtype)  # (1), p^T of (2)
+        return view.mean(uniform_kl(teacher, z, view.y, self.tau))  # p^S of (2), (3)
 
 
 method("fedntd-tf", "fedavg", "ntd-tf")

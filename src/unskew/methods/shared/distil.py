@@ -13,10 +13,41 @@ def majority(counts: Tensor) -> Tensor:
     return counts * len(counts) > counts.sum()  # products of whole numbers are exact, a mean of equal ones may not be
 
 
+def label(y: Tensor) -> Tensor:
+    """[b]; a soft label stands for its largest class."""
+    return y if y.ndim == 1 else y.argmax(1)
+
+
 def others(y: Tensor, logits: Tensor) -> Tensor:
-    """[b, C] bool: every class but the sample's label; a soft label stands for its largest class."""
-    label = y if y.ndim == 1 else y.argmax(1)
-    return label[:, None] != torch.arange(logits.shape[1], device=logits.device)
+    """[b, C] bool: every class but the sample's label."""
+    return label(y)[:, None] != torch.arange(logits.shape[1], device=logits.device)
+
+
+def uniform_teacher(few: Tensor, strength: Tensor | float, dtype: torch.dtype) -> dict[str, Tensor]:
+    """By label y, what `uniform_kl` needs: a teacher 1/|U| on U = { c : c in few, c != y }, few [C] bool.
+
+    pull [C, C] is - strength / |U| on U, constant [C] is - strength log |U|, both 0 for empty U; mask [C, C], added to
+    logits, takes y out of their softmax.
+    """
+    own = torch.eye(len(few), dtype=torch.bool, device=few.device)
+    u = (few & ~own).to(dtype)
+    size = u.sum(1).clamp_min(1)
+    return {
+        "pull": -strength * (u / size[:, None]),
+        "constant": -strength * size.log(),
+        "mask": own.to(dtype) * (torch.finfo(dtype).min / 2),  # half as in _log_softmax
+    }
+
+
+def uniform_kl(teacher: dict[str, Tensor], student: Tensor, y: Tensor, tau: Tensor | float) -> Tensor:
+    """strength KL(teacher || student) per sample [b], of a `uniform_teacher` and logits [b, C] at temperature tau.
+
+    The student's softmax is over all classes but y. The teacher is looked up, not computed: a small model's step on a
+    GPU takes as long as it has operations.
+    """
+    pull, constant, mask = (teacher[name].index_select(0, label(y)) for name in ("pull", "constant", "mask"))
+    log_s = (student / tau + mask).log_softmax(1)
+    return constant + (pull * log_s).sum(1)
 
 
 def masked_kl(teacher: Tensor, student: Tensor, of_teacher: Tensor, of_student: Tensor, tau: Tensor | float) -> Tensor:

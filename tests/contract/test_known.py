@@ -1,0 +1,30 @@
+"""What a loss makes of the label counts: each client its own, and once a round."""
+
+from typing import Any
+
+from small import federation
+from torch import Tensor
+
+import unskew as us
+from unskew.core.state import State
+
+
+def test_known_is_each_clients_own_and_made_once_a_round(engine: str, spy: Any) -> None:
+    """The logged term is what the steps saw, as a mean over them."""
+    made: list[Tensor] = []
+
+    class Watch(us.Part):
+        def known(self, counts: Tensor) -> State:
+            made.append(counts)
+            return {"first": counts[0]}
+
+        def loss(self, view: us.View) -> Tensor:
+            return view.known(self)["first"] * 1.0
+
+    fed = federation(spy(Watch), engine, local={"batch": 4, "epochs": 3, "lr": 0.1}, absence=[])
+    snap, _ = fed.play(fed.start())
+    made.clear()
+    _, report = fed.play(snap)
+    assert len(made) == (3 if engine == "loop" else 1)  # for each client, or for all of them at once
+    facts = fed.engine.setting.source.facts
+    assert {k: terms["spy"] for k, terms in report.terms.items()} == {k: facts(k).counts[0].item() for k in range(3)}

@@ -1,6 +1,7 @@
 """Play FedAvg with batch 1, 4 and 16, one and five local steps, on CIFAR-10 and LFW faces; attack; record.
 
 python benchmarks/leak.py results --runs runs/leak
+python benchmarks/leak.py results --runs runs/leak --data lfw20 --side 32   # as small as DLG's faces: lfw20-32
 
 Every client holds as many rows as a batch, so that five epochs are five steps on the rows of the first: the same images
 are attacked in both cases. Every setting is recorded when it is done, and a second call goes on where the first ended.
@@ -14,8 +15,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 import unskew
 from unskew import recipe
+from unskew.data import data_root
 from unskew.privacy.audit import Audit, audit
 from unskew.privacy.budget import Budget
 from unskew.privacy.record import record
@@ -25,6 +29,18 @@ from unskew.privacy.written import write
 from unskew.results.folder import manifest_of
 
 DATA = ("cifar10", "lfw20")
+
+
+def smaller(name: str, side: int) -> str:
+    """A data file of square images with each square of pixels made one, written beside it; the name of the new one."""
+    there = data_root() / f"{name}.npz"
+    with np.load(there) as kept:
+        x, rest = kept["x"], {key: kept[key] for key in kept.files if key != "x"}
+    n, high, _, channels = x.shape
+    squares = x.reshape(n, side, high // side, side, high // side, channels)
+    small = np.round(squares.mean((2, 4))).astype(x.dtype)
+    np.savez_compressed(there.with_name(f"{name}-{side}.npz"), x=small, **rest)
+    return f"{name}-{side}"
 
 
 def play(data: str, batch: int, steps: int, images: int, runs: Path, device: str) -> Path:
@@ -52,6 +68,7 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs/leak"))
     parser.add_argument("--data", nargs="+", default=DATA)
+    parser.add_argument("--side", type=int, help="make images this small first; divides theirs")
     parser.add_argument("--batch", nargs="+", type=int, default=(1, 4, 16))
     parser.add_argument("--steps", nargs="+", type=int, default=(1, 5))
     parser.add_argument("--images", type=int, default=16)
@@ -63,6 +80,8 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--pages", type=Path, help="also write a page per dataset here")
     given = parser.parse_args()
+    if given.side is not None:
+        given.data = [smaller(name, given.side) for name in given.data]
     audits = [
         (data, found)
         for steps in given.steps

@@ -52,12 +52,16 @@ def _largest(
 
 @triton.jit
 def _to_largest(
-    g, where, out, sums, PLANES,
+    g, where, out, sums, PLANES, ZERO,
     H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Each gradient to the place that was largest, and each plane's sum for the bias."""
+    """Each gradient to the place that was largest, and each plane's sum for the bias; ZERO: 0, unknown to compilers."""
     first = tl.program_id(0).to(tl.int64) * BP
     p, n = tl.arange(0, BP), tl.arange(0, BN)
+    if K & (K - 1):
+        # Were n known to be small, places would be 16-bit numbers, two to a register: where K is no power of 2, ptxas
+        # 12.8 loses constants among them, and gradients in half precision went astray.
+        n = (n + ZERO).to(tl.uint32)
     HO: tl.constexpr = H // K
     WO: tl.constexpr = W // K
     y, x = n // W, n % W
@@ -101,7 +105,7 @@ class Pool(torch.autograd.Function):
         out, (h, w) = g.new_empty(ctx.shape), ctx.shape[-2:]
         sums = torch.empty(ctx.shape[:3], device=g.device)
         grid, tile = _tiles(sums.numel(), h * w)
-        _to_largest[grid](g.contiguous(), where, out, sums, sums.numel(), h, w, ctx.k, *tile)
+        _to_largest[grid](g.contiguous(), where, out, sums, sums.numel(), 0, h, w, ctx.k, *tile)
         into_bias = None if ctx.bias is None else sums.sum(3 - ctx.channel).to(ctx.bias)
         return out, into_bias, None, None, None
 

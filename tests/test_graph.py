@@ -1,6 +1,7 @@
 """When a step is run, recorded and played. The recording itself needs a GPU; here it is replaced by a note."""
 
 import contextlib
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -72,3 +73,21 @@ def test_want_of_memory_is_not_swallowed(seen: list[str]) -> None:
     step()
     with pytest.raises(torch.OutOfMemoryError):
         step()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.filterwarnings("ignore:a step could not be recorded")
+def test_nothing_is_collected_while_a_step_is_recorded(seen: list[str], fails: bool) -> None:
+    """An old graph in a circle of references would be destroyed then, which ends the recording on a GPU."""
+
+    def run() -> None:
+        recording = bool(seen) and seen[-1] == "record"
+        seen.append(f"collector {gc.isenabled()}")
+        if recording and fails:
+            raise RuntimeError("not possible")
+
+    step = Recorded(run, GPU)
+    step()
+    step()
+    assert seen[:3] == ["collector True", "record", "collector False"]
+    assert gc.isenabled()

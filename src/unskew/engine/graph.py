@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -32,7 +34,7 @@ class Recorded:
     def _record(self) -> None:
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            with _without_collector(), torch.cuda.graph(graph):
                 self._run()
         except torch.OutOfMemoryError:  # whoever called knows what to do: train fewer clients at once
             raise
@@ -40,3 +42,15 @@ class Recorded:
             warnings.warn(f"a step could not be recorded and will be slower: {error}", stacklevel=2)
         else:
             self._graph = graph
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """An old graph that the collector finds and destroys while another is recorded would end the recording."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

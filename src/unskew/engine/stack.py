@@ -73,6 +73,12 @@ class Stack:
         final, terms = tree_map(lambda t: t[:m].clone(), (self.state, self.terms))
         return final, terms, sum(plan)
 
+    def release(self) -> None:
+        """Let go of memory and recordings now: lanes and their steps know each other, so only the collector would."""
+        for lane in self._lanes.values():
+            del lane.step
+        self._lanes.clear()
+
     def _load(self, work: Work, given: Given, m: int) -> None:
         """This round's inputs into their places; the optimiser starts from nothing."""
         self.work = work

@@ -188,7 +188,9 @@ class StackedEngine:
         given = (method, for_steps(method, received), mine, facts)
         shape = shape_of(work, given, feed)
         if self._stack is None or self._shape != shape or self._stack.capacity < len(feed.clients):
-            self._stack = None  # before the new one is made: both may not fit
+            if self._stack is not None:  # before the new one is made: both may not fit
+                self._stack.release()
+                self._stack = None
             self._stack, self._shape = Stack(self.setting, work, given, feed), shape
         final, terms, computed = self._stack.train(work, given, feed)
         self._needed, self._computed = self._needed + sum(feed.steps), self._computed + computed

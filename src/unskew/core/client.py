@@ -258,9 +258,9 @@ def client_round(
     leaves, buffers = begin(model, received.model)
     optimiser = work.make(leaves.values())
     terms: dict[str, Tensor] = {}
-    seen_by_steps, known = for_steps(method, received), knowing(method, facts)
+    seen_by_steps = for_steps(method, received)
     for step in range(feed.steps):
-        loss, (buffers, seen) = step_loss(method, model, leaves, buffers, seen_by_steps, mine, known, feed.at(step))
+        loss, (buffers, seen) = step_loss(method, model, leaves, buffers, seen_by_steps, mine, facts, feed.at(step))
         descend_step(loss, leaves, optimiser, work, stacked=False)
         terms = {name: terms.get(name, 0) + term for name, term in seen.items()}
     final = {name: leaf.detach() for name, leaf in leaves.items()} | buffers

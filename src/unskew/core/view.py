@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,6 +61,10 @@ class Pass:
         self.model, self.leaves, self.batch, self._seed = model, leaves, batch, seed
         self.state = leaves | self.buffers
         self._cuts = {0: batch.x}
+
+    @cached_property
+    def size(self) -> Tensor:
+        return self.batch.w.sum()
 
     def run(self, h: Tensor, start: int, stop: int | None = None) -> Tensor:
         for i in range(start, self.model.depth if stop is None else stop):
@@ -129,7 +134,7 @@ class View:
     @property
     def size(self) -> Tensor:
         """Number of real samples in the batch."""
-        return self.w.sum()
+        return self._pass.size
 
     @property
     def parameters(self) -> State:

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import vmap
 
-from unskew.core.client import Facts, Moment, Received
+from unskew.core.client import Facts, Moment, Received, knowing
 from unskew.core.method import Method
 from unskew.core.part import Sizes, Stream
 from unskew.core.state import State, Tree, flatten, stack, tree_map
@@ -48,7 +49,8 @@ class Cohort:
         self._pools = _pools(plans)
         gathered = stack(tree_map(lambda t: _lengthened(t, longest), plan.tensors) for plan in plans)
         self._plan = tree_map(lambda t: sent(t, device), gathered)
-        self.facts: Facts = source.facts_of(clients)
+        exact, _ = setting.in_force(round)
+        self.facts: Facts = vmap(lambda facts: knowing(exact, facts))(source.facts_of(clients))
 
     def between(self, first: int, last: int, width: int) -> Moment:
         """Inputs of steps first..last, each with leading axes [steps, width]."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils._pytree import tree_leaves
 
-from unskew.core.client import OWN, Ending, Received, begin, finish, for_steps, knowing, own, step_loss
+from unskew.core.client import OWN, Ending, Received, begin, finish, for_steps, own, step_loss
 from unskew.core.messages import pack
 from unskew.core.method import Method
 from unskew.core.server import StandIn
@@ -184,8 +184,7 @@ class StackedEngine:
 
     def _steps(self, method: Method, work: Work, received: Received, mine: Tree, feed: Cohort) -> tuple[State, State]:
         """Train in the memory of the cohort before, if the shapes are the same."""
-        facts = vmap(lambda facts: knowing(method, facts))(feed.facts)
-        given = (method, for_steps(method, received), mine, facts)
+        given = (method, for_steps(method, received), mine, feed.facts)
         shape = shape_of(work, given, feed)
         if self._stack is None or self._shape != shape or self._stack.capacity < len(feed.clients):
             if self._stack is not None:  # before the new one is made: both may not fit

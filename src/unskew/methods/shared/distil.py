@@ -24,19 +24,17 @@ def others(y: Tensor, logits: Tensor) -> Tensor:
 
 
 def uniform_teacher(few: Tensor, strength: Tensor | float, dtype: torch.dtype) -> dict[str, Tensor]:
-    """By label y, what `uniform_kl` needs: a teacher 1/|U| on U = { c : c in few, c != y }, few [C] bool.
+    """What `uniform_kl` needs of a teacher 1/|U| on U = { c : c in few, c != y }, few [C] bool: a table by label y.
 
-    pull [C, C] is - strength / |U| on U, constant [C] is - strength log |U|, both 0 for empty U; mask [C, C], added to
-    logits, takes y out of their softmax.
+    Its columns: pull [C], - strength / |U| on U; mask [C], which added to logits takes y out of their softmax; and
+    - strength log |U|. The first and the last are 0 for empty U.
     """
     own = torch.eye(len(few), dtype=torch.bool, device=few.device)
     u = (few & ~own).to(dtype)
     size = u.sum(1).clamp_min(1)
-    return {
-        "pull": -strength * (u / size[:, None]),
-        "constant": -strength * size.log(),
-        "mask": own.to(dtype) * (torch.finfo(dtype).min / 2),  # half as in _log_softmax
-    }
+    pull, constant = -strength * (u / size[:, None]), -strength * size.log()[:, None]
+    mask = own.to(dtype) * (torch.finfo(dtype).min / 2)  # half as in _log_softmax
+    return {"by label": torch.cat([pull, mask, constant], 1)}
 
 
 def uniform_kl(teacher: dict[str, Tensor], student: Tensor, y: Tensor, tau: Tensor | float) -> Tensor:
@@ -45,9 +43,9 @@ def uniform_kl(teacher: dict[str, Tensor], student: Tensor, y: Tensor, tau: Tens
     The student's softmax is over all classes but y. The teacher is looked up, not computed: a small model's step on a
     GPU takes as long as it has operations.
     """
-    pull, constant, mask = (teacher[name].index_select(0, label(y)) for name in ("pull", "constant", "mask"))
-    log_s = (student / tau + mask).log_softmax(1)
-    return constant + (pull * log_s).sum(1)
+    found, classes = teacher["by label"].index_select(0, label(y)), student.shape[1]
+    pull, mask, constant = found[:, :classes], found[:, classes:-1], found[:, -1]
+    return (pull * (student / tau + mask).log_softmax(1)).sum(1) + constant
 
 
 def masked_kl(teacher: Tensor, student: Tensor, of_teacher: Tensor, of_student: Tensor, tau: Tensor | float) -> Tensor:

@@ -118,7 +118,7 @@ def _norm_stacked(
 
 
 def _scale(x: Tensor, gain: Tensor, shift: Tensor, cut: bool) -> Tensor:
-    return kernels.plain.scale(x[None], gain[None], shift[None], 2, cut)[0]
+    return kernels.scale(x[None], gain[None], shift[None], 2, cut)[0]
 
 
 def _scale_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, gain: Tensor, shift: Tensor, cut: bool) -> Tensor:

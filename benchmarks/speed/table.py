@@ -14,7 +14,7 @@ WHAT = {
     "pfl-cifar": "pfl's CIFAR-10 benchmark: 50 of 1000 users a round, 50 images each",
     "lmd-shards-10": "FedLMD's setting: 10 of 100 clients, 500 augmented images, 5 epochs, cnn",
     "lmd-shards-100": "the same with all 100 clients a round",
-    "lmd-ragged": "the same under Dirichlet 0.05 with MOON's two teachers",
+    "lmd-ragged": "the same under Dirichlet 0.05 with FedLMD's teacher",
     "flea-mobilenet": "50 of 500 clients, 100 images, 5 epochs, mobilenet_v2 with BatchNorm",
 }
 SYSTEMS = ("unskew-stacked", "unskew-loop", "bare-loop", "pfl")

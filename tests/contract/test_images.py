@@ -12,6 +12,10 @@ import unskew as us
 from unskew.core.federation import Federation
 from unskew.core.state import State
 from unskew.engine import memory, stack, stacked
+from unskew.engine.fuse import fuse
+from unskew.engine.layers import for_stack
+from unskew.models import ZOO
+from unskew.models.model import Model
 from unskew.prepare import prepare
 
 METHODS: dict[str, Any] = {
@@ -102,3 +106,14 @@ def test_a_client_is_measured_as_the_stack_will_keep_it(method: str, monkeypatch
     fed = federation(method, "stacked")
     fed.play(fed.start())
     assert measured == [pytest.approx(kept[0], rel=0.05)]
+
+
+@pytest.mark.parametrize("rows", [40, 41])
+def test_rows_in_parts_are_scored_as_rows_at_once(rows: int) -> None:
+    """As on a GPU, where the layers of a stack are faster; 41 rows are no whole number of parts."""
+    torch.manual_seed(0)
+    model = Model(ZOO["mobilenet_v2"]((3, 8, 8), 10), dtype=torch.float64)
+    state = {k: t + 0.1 * torch.rand_like(t) if t.is_floating_point() else t for k, t in model.initial.items()}
+    x = torch.randn(rows, 3, 8, 8, dtype=torch.float64)
+    mine = model.rewritten(lambda blocks: fuse(for_stack(blocks)))
+    torch.testing.assert_close(stacked.in_parts(mine, state, x), model.run(state, x))

@@ -1,5 +1,6 @@
 """Which function takes a cohort; the kernels against PyTorch, in Triton's interpreter where Triton is installed."""
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -59,3 +60,16 @@ def test_tensors_of_an_inner_map_or_derivative_are_left_to_pytorch(monkeypatch: 
     torch.func.vmap(look)(plain)
     torch.func.grad(look)(plain)
     assert seen == [(False, False, True, True)] * 2
+
+
+@pytest.mark.parametrize("lacks", ["", "Failed to find C compiler. Please specify via CC environment variable."])
+def test_a_machine_on_which_triton_builds_nothing_goes_on_without(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def add_up(*_: object) -> None:
+        if lacks:
+            raise RuntimeError(lacks)
+
+    monkeypatch.setitem(sys.modules, "unskew.engine.kernels.adding", SimpleNamespace(add_up=add_up))
+    kernels.builds.cache_clear()
+    with pytest.warns(UserWarning, match="C compiler") if lacks else contextlib.nullcontext():
+        assert kernels.builds(torch.device("cpu")) is not bool(lacks)
+    kernels.builds.cache_clear()

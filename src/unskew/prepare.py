@@ -249,7 +249,8 @@ def _header(
 ) -> list[str]:
     """What a reader of the results must know, departures included."""
     model, engine, local = federation.model, federation.engine, experiment.local
-    amount = f"{local.steps} steps" if local.steps else f"{local.epochs} epochs"
+    much, unit = (local.steps, "step") if local.steps else (local.epochs, "epoch")
+    amount = f"{much} {unit}" if much == 1 else f"{much} {unit}s"
     workers = f", {engine.workers} workers" if engine.workers > 1 else ""
     held_out = f", {len(dataset.validation):,} rows held out for validation" if dataset.validation else ""
     lines = [

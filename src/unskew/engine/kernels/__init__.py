@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import warnings
 
 import torch
 from torch import Tensor
@@ -16,7 +18,22 @@ PLANE = 2**16  # numbers of a plane that one program pools: more take minutes to
 
 def there_are(device: torch.device) -> bool:
     """Whether kernels can run on a device."""
-    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None and builds(device)
+
+
+@functools.cache
+def builds(device: torch.device) -> bool:
+    """Whether Triton finds what it needs, such as a C compiler; otherwise a warning, and PyTorch's own functions."""
+    from unskew.engine.kernels.adding import add_up
+
+    one = torch.ones(1, device=device)
+    try:
+        add_up([one.double()], [[one]], [1.0])
+    except Exception as error:  # whatever it lacks, the run can go on without kernels
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        warnings.warn(f"Triton builds no kernels here, so steps will be slower: {reason}", stacklevel=2)
+        return False
+    return True
 
 
 def ours(x: Tensor, *others: Tensor | None) -> bool:

@@ -37,6 +37,8 @@ def smaller(name: str, side: int) -> str:
     with np.load(there) as kept:
         x, rest = kept["x"], {key: kept[key] for key in kept.files if key != "x"}
     n, high, _, channels = x.shape
+    if high % side:
+        sys.exit(f"--side: expected a divisor of {high}, the side of {name}'s images, found {side}")
     squares = x.reshape(n, side, high // side, side, high // side, channels)
     small = np.round(squares.mean((2, 4))).astype(x.dtype)
     np.savez_compressed(there.with_name(f"{name}-{side}.npz"), x=small, **rest)
@@ -81,6 +83,8 @@ def main() -> None:
     parser.add_argument("--pages", type=Path, help="also write a page per dataset here")
     given = parser.parse_args()
     if given.side is not None:
+        if given.data is DATA:
+            sys.exit("--side: expected --data with names of .npz files in the data folder, such as --data lfw20")
         given.data = [smaller(name, given.side) for name in given.data]
     audits = [
         (data, found)

@@ -1,5 +1,6 @@
 """BatchNorm policies: what is averaged, kept, frozen or converted."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import unskew as us
+from unskew.engine.layers import for_stack
 from unskew.models.model import Model
 
 NORM = ["0.1.weight", "0.1.bias", "0.1.running_mean", "0.1.running_var", "0.1.num_batches_tracked"]
@@ -104,3 +106,16 @@ def test_local_scores_only_clients_with_rows(tmp_path: Path) -> None:
     scored = run.metrics[run.metrics.metric.str.startswith("predicted/") & (run.metrics["round"] == 1)].value.sum()
     assert (held == 0).any()
     assert scored == 4 * (held > 0).sum()
+
+
+def test_a_frozen_gains_gradient_keeps_its_digits_far_from_zero() -> None:
+    """Statistics with a mean of 30: unless numbers are centred first, the gradient is a difference of large ones."""
+    torch.manual_seed(0)
+    layer = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten()).eval()
+    layer[0].running_mean.fill_(30.0)
+    mine = for_stack(copy.deepcopy(layer))
+    x, found = 30 + torch.randn(64, 3, 8, 8), []
+    for net, rows in ((mine, x), (layer.double(), x.double())):
+        net(rows).square().sum().backward()
+        found.append(net[0].weight.grad.double())
+    torch.testing.assert_close(found[0], found[1], rtol=3e-6, atol=0.0)

@@ -108,6 +108,13 @@ def test_a_client_is_measured_as_the_stack_will_keep_it(method: str, monkeypatch
     assert measured == [pytest.approx(kept[0], rel=0.05)]
 
 
+def test_rows_that_normalise_one_another_stay_together() -> None:
+    """A BatchNorm without running statistics looks at the rows it is given, also in evaluation."""
+    model = Model(nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3)))
+    x = torch.randn(40, 4)
+    torch.testing.assert_close(stacked.in_parts(model, model.initial, x), model.run(model.initial, x))
+
+
 @pytest.mark.parametrize("rows", [40, 41])
 def test_rows_in_parts_are_scored_as_rows_at_once(rows: int) -> None:
     """As on a GPU, where the layers of a stack are faster; 41 rows are no whole number of parts."""

@@ -49,8 +49,7 @@ class Cohort:
         self._pools = _pools(plans)
         gathered = stack(tree_map(lambda t: _lengthened(t, longest), plan.tensors) for plan in plans)
         self._plan = tree_map(lambda t: sent(t, device), gathered)
-        exact, _ = setting.in_force(round)
-        self.facts: Facts = vmap(lambda facts: knowing(exact, facts))(source.facts_of(clients))
+        self.facts: Facts = vmap(lambda facts: knowing(method, facts))(source.facts_of(clients))
 
     def between(self, first: int, last: int, width: int) -> Moment:
         """Inputs of steps first..last, each with leading axes [steps, width]."""

@@ -1,7 +1,7 @@
 """The zoo's layers for a stack of clients: the same names and numbers, another rule for the leading axis.
 
 Inside a stack an image batch lies in memory as [clients, channels, batch, height, width]: then a 1x1 convolution is one
-batched product, a channel's statistics are one row, and neither needs a copy. Outside a stack the layers are ordinary.
+batched product, a channel's statistics are one row, and neither needs a copy. Outside a stack the numbers are the same.
 """
 
 from __future__ import annotations
@@ -86,11 +86,12 @@ def _conv_stacked(
 ) -> Tensor:
     x = front(x, dims[0], m)
     shared = dims[1] is None and (bias is None or dims[2] is None)  # a teacher: one set of filters for all rows
-    if shared and ((w.shape[2:] != (1, 1) and groups == 1) or not kernels.ours(x, w)):
+    dense = groups == 1 and (w.shape[2:] != (1, 1) or stride > 1)
+    if shared and (dense or not kernels.ours(x, w)):
         out = _conv(x.flatten(0, 1), w, bias, stride, padding, groups, False, 1)
         out = out.view(*x.shape[:2], *out.shape[1:])
         return kernels.pool(out, None, 2, cut, pool) if cut or pool > 1 else out
-    x, w = (t.to(_dtype(t)) for t in (x, front(w, dims[1], m)))
+    x, w = x.to(_dtype(x)), front(w.to(_dtype(w)), dims[1], m)  # in this order: a cast of repeated filters copies all
     rows = x.transpose(1, 2)
     if groups == 1:
         out = kernels.convolve(rows, w, stride, padding)
@@ -117,15 +118,17 @@ def _norm_stacked(
     return out.view(rows.shape).transpose(1, 2), mean.view(m, -1), variance.view(m, -1)
 
 
-def _scale(x: Tensor, gain: Tensor, shift: Tensor, cut: bool) -> Tensor:
-    return kernels.scale(x[None], gain[None], shift[None], 2, cut)[0]
+def _scale(x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, cut: bool) -> Tensor:
+    return kernels.scale(x[None], mean[None], gain[None], shift[None], 2, cut)[0]
 
 
-def _scale_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, gain: Tensor, shift: Tensor, cut: bool) -> Tensor:
-    x, gain, shift = (front(t, dim, m) for t, dim in zip((x, gain, shift), dims))
+def _scale_stacked(
+    m: int, dims: tuple[int | None, ...], x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, cut: bool
+) -> Tensor:
+    x, mean, gain, shift = (front(t, dim, m) for t, dim in zip((x, mean, gain, shift), dims))
     if x.transpose(1, 2).is_contiguous():  # as convolutions of a stack leave it
-        return kernels.scale(x.transpose(1, 2), gain, shift, 1, cut).transpose(1, 2)
-    return kernels.scale(x, gain, shift, 2, cut)
+        return kernels.scale(x.transpose(1, 2), mean, gain, shift, 1, cut).transpose(1, 2)
+    return kernels.scale(x, mean, gain, shift, 2, cut)
 
 
 def _pool(x: Tensor, kernel: int) -> Tensor:
@@ -201,7 +204,7 @@ class BatchNorm2d(nn.BatchNorm2d):
     def forward(self, h: Tensor) -> Tensor:
         if not self.training:
             gain = self.weight / (self.running_var + self.eps).sqrt()  # type: ignore[operator, union-attr]
-            return scaling(h, gain, self.bias - self.running_mean * gain, self.cut)  # type: ignore[operator]
+            return scaling(h, self.running_mean, gain, self.bias, self.cut)
         out, mean, variance = normalisation(h, self.weight, self.bias, self.eps, self.cut)
         n = h.shape[0] * h.shape[2] * h.shape[3]
         running = ((self.running_mean, mean), (self.running_var, variance * (n / max(n - 1, 1))))

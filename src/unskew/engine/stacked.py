@@ -99,7 +99,7 @@ class StackedEngine:
     def evaluate(self, round: int, received: Received, split: str) -> Score:
         """Scores of a split."""
         setting, rows = self.setting, len(self.setting.splits[split][1])
-        run = partial(in_parts, setting.model) if self.device.type == "cuda" and setting.model.has_norm else None
+        run = partial(in_parts, setting.model) if self.device.type == "cuda" else None
         with self._threads():
             return sum_of(setting.score(round, received, split, a, a + CHUNK, run) for a in range(0, rows, CHUNK))
 
@@ -212,9 +212,10 @@ class StackedEngine:
 def in_parts(model: Model, state: State, x: Tensor) -> Tensor:
     """Logits [n, classes] in eval mode, of rows in parts as if each were a client's: for the layers of a stack.
 
-    With normalisation and depthwise filters that is one pass over the activations where PyTorch makes several.
+    With normalisation and depthwise filters that is one pass over the activations where PyTorch makes several; nets
+    without running statistics gain nothing, and may normalise rows by one another.
     """
-    if len(x) % PARTS:
+    if len(x) % PARTS or "statistic" not in model.roles.values():
         return model.run(state, x)
     each = vmap(lambda rows: model.run(state, rows))(x.view(PARTS, -1, *x.shape[1:]))
     return each.flatten(0, 1)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unskew.core.part import Part
 from unskew.core.registry import method, part
+from unskew.core.state import State
 from unskew.core.view import View
 from unskew.methods.shared.distil import uniform_kl, uniform_teacher
 
@@ -28,11 +29,12 @@ class TeacherFreeNotTrue(Part):
 
     neutral = {"beta": 0.0}
 
+    def known(self, counts: Tensor) -> State:
+        every = torch.ones_like(counts, dtype=torch.bool)
+        return uniform_teacher(every, self.beta * self.tau**2, counts.dtype)  # (1), p^T of (2)
+
     def loss(self, view: View) -> Tensor:
-        z = view.logits
-        every = torch.ones(z.shape[1], dtype=torch.bool, device=z.device)
-        teacher = uniform_teacher(every, self.beta * self.tau**2, z.dtype)  # (1), p^T of (2)
-        return view.mean(uniform_kl(teacher, z, view.y, self.tau))  # p^S of (2), (3)
+        return view.mean(uniform_kl(view.known(self), view.logits, view.y, self.tau))  # p^S of (2), (3)
 
 
 method("fedntd-tf", "fedavg", "ntd-tf")

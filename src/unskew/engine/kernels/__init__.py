@@ -95,14 +95,14 @@ def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> 
     return Normalise.apply(x, gain, shift, eps, cut)
 
 
-def scale(x: Tensor, gain: Tensor, shift: Tensor, channel: int, cut: bool) -> Tensor:
-    """x [m, c, b, h, w] or [m, b, c, h, w] times gain plus shift [m, c], cut at zero."""
-    learns = torch.is_grad_enabled() and any(t.requires_grad for t in (x, gain, shift))
-    if learns or not ours(x, gain, shift):
-        return plain.scale(x, gain, shift, channel, cut)
+def scale(x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, channel: int, cut: bool) -> Tensor:
+    """(x - mean) gain + shift, cut at zero, of x [m, c, b, h, w] or [m, b, c, h, w] and [m, c]."""
+    learns = torch.is_grad_enabled() and any(t.requires_grad for t in (x, mean, gain, shift))
+    if learns or not ours(x, mean, gain, shift):
+        return plain.scale(x, mean, gain, shift, channel, cut)
     from unskew.engine.kernels.scaling import scaled
 
-    return scaled(x, gain, shift, channel, cut)
+    return scaled(x, mean, gain, shift, channel, cut)
 
 
 def drop(x: Tensor, seeds: Tensor, p: float) -> Tensor:

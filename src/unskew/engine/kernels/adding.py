@@ -59,5 +59,7 @@ def _table(totals: list[Tensor], messages: list[list[Tensor]]) -> tuple[int, lis
         np.repeat(np.arange(len(totals)), counts),
         (np.arange(counts.sum()) - np.repeat(first, counts)) * BLOCK,
     ]
+    # Columns of even length all begin at multiples of 16 bytes, so that one compiled kernel fits all.
+    columns = [np.pad(column, (0, len(column) % 2)) for column in columns]
     there = torch.from_numpy(np.concatenate(columns)).to(totals[0].device)
     return int(counts.sum()), list(there.split([len(column) for column in columns]))

@@ -13,9 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = (
-    8192  # numbers at once of a row that does not fit: one large program a multiprocessor, whose row the cache holds
-)
+# Numbers at once of a row that does not fit: large programs, few at a time, so that the cache holds their rows.
+BLOCK = 8192
 FITS = 32768  # numbers of a row that registers hold; half of it where two rows are needed
 
 

@@ -38,10 +38,11 @@ def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> 
     return out.relu() if cut else out, mean, variance
 
 
-def scale(x: Tensor, gain: Tensor, shift: Tensor, channel: int, cut: bool) -> Tensor:
-    """x [m, c, b, h, w] or [m, b, c, h, w] times gain plus shift [m, c], cut at zero."""
-    gain, shift = (t.unsqueeze(3 - channel)[..., None, None] for t in (gain, shift))
-    out = (x * gain + shift).to(x.dtype)  # statistics are never in half precision
+def scale(x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, channel: int, cut: bool) -> Tensor:
+    """(x - mean) gain + shift, cut at zero, of x [m, c, b, h, w] or [m, b, c, h, w] and [m, c]."""
+    mean, gain, shift = (t.unsqueeze(3 - channel)[..., None, None] for t in (mean, gain, shift))
+    # Centred first, as the gain's gradient needs it; statistics are never in half precision.
+    out = ((x - mean) * gain + shift).to(x.dtype)
     return out.relu() if cut else out
 
 

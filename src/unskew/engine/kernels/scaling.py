@@ -1,4 +1,4 @@
-"""Normalisation by known statistics, as in evaluation: a gain and a shift for each channel, and the cut that follows.
+"""Normalisation by known statistics, as in evaluation: mean, gain and shift of each channel, and the cut that follows.
 
 One pass; PyTorch's rule for mapped clients makes five (a copy there and back, the statistics, the gain, the shift).
 """
@@ -10,33 +10,30 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 2048  # numbers of a program
+BLOCK = 2048  # numbers of a program, at most
 
 
 @triton.jit
-def _scale(
-    x, gain, shift, out, TOTAL,
-    N: tl.constexpr, BIG: tl.constexpr, SMALL: tl.constexpr, CHANNELS: tl.constexpr, CUT: tl.constexpr,
-    BN: tl.constexpr,
-):  # fmt: skip
-    """Planes of N numbers, BIG of them a client's, SMALL of them with the same channel side by side."""
-    n = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
-    plane = n // N
-    channel = plane // BIG * CHANNELS + plane // SMALL % CHANNELS
-    seen = tl.load(x + n, mask=n < TOTAL, other=0.0).to(tl.float32)
-    gained = tl.load(gain + channel, mask=n < TOTAL, other=0.0)
-    new = seen * gained + tl.load(shift + channel, mask=n < TOTAL, other=0.0)
+def _scale(x, mean, gain, shift, out, N, ROWS, CHANNELS, CUT: tl.constexpr, BN: tl.constexpr):
+    """Rows of N numbers of one channel, ROWS of them a client's, one channel after another."""
+    row = tl.program_id(0)
+    channel = row // ROWS * CHANNELS + row % CHANNELS
+    at = tl.program_id(1) * BN + tl.arange(0, BN)
+    place = row.to(tl.int64) * N + at
+    seen = tl.load(x + place, mask=at < N, other=0.0).to(tl.float32)
+    new = (seen - tl.load(mean + channel)) * tl.load(gain + channel) + tl.load(shift + channel)
     if CUT:
         new = tl.where(new < 0, 0.0, new)
-    tl.store(out + n, new.to(out.dtype.element_ty), mask=n < TOTAL)
+    tl.store(out + place, new.to(out.dtype.element_ty), mask=at < N)
 
 
-def scaled(x: Tensor, gain: Tensor, shift: Tensor, channel: int, cut: bool) -> Tensor:
-    """x [m, c, b, h, w] or [m, b, c, h, w] (`channel` is the axis of c) with gain and shift [m, c]."""
-    x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
-    small = x.shape[2] if channel == 1 else 1
-    _scale[(triton.cdiv(x.numel(), BLOCK),)](
-        x, gain.float().contiguous(), shift.float().contiguous(), out, x.numel(),
-        x.shape[3:].numel(), x.shape[1] * x.shape[2], small, x.shape[channel], cut, BLOCK,
-    )  # fmt: skip
+def scaled(x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, channel: int, cut: bool) -> Tensor:
+    """x [m, c, b, h, w] or [m, b, c, h, w] (`channel` is the axis of c) with mean, gain and shift [m, c]."""
+    x = x.contiguous()
+    out, rows = torch.empty_like(x), x.shape[1 : channel + 1].numel()
+    n = x.numel() // (len(x) * rows)
+    size = min(BLOCK, triton.next_power_of_2(n))
+    _scale[(len(x) * rows, triton.cdiv(n, size))](
+        x, *(t.float().contiguous() for t in (mean, gain, shift)), out, n, rows, x.shape[channel], cut, size
+    )
     return out

@@ -11,6 +11,7 @@ from runs.conftest import Command
 from unskew.core import registry
 from unskew.data import names
 from unskew.reproduce.catalogue import Target, find, targets
+from unskew.reproduce.kept import keyed
 from unskew.reproduce.names import vocabulary
 from unskew.reproduce.plan import Asked, make
 from unskew.reproduce.record import setting_of
@@ -106,3 +107,11 @@ def test_a_setting_is_the_skew_and_what_was_changed(monkeypatch: pytest.MonkeyPa
     assert cells(lda, monkeypatch, "data.augment.cutout=16", only=only) == {"alpha=0.05;data.augment.cutout=16"}
     assert cells(find("fedlmd/table3-sharding"), monkeypatch) == {"s=2", "s=3", "s=5", "s=10"}
     assert cells(find("fedlmd/table4"), monkeypatch) == {"alpha=0.05"}
+
+
+def test_a_figures_table_says_of_every_series_how_it_was_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.reproduce.standin.how_to_get", lambda *_: "")
+    plan = make(find("flea/figure11"), Asked(device="cpu", only=("urbansound8k",)))
+    series = ["flea lam2=3", "flea lam2=10", "no method's"]
+    table = keyed(plan, pd.DataFrame({"series": series, "dataset": "urbansound8k", "seed": 0}))
+    assert table["setting"].tolist()[:2] == ["q=3", "q=3;flea.lam2=10.0"]

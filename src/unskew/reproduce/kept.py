@@ -20,9 +20,15 @@ ABOUT = [name for name in KEY if name not in ("table", "method")]  # all that a 
 
 def keyed(plan: Plan, data: pd.DataFrame) -> pd.DataFrame:
     """The table with what tells its runs from others, so that it is not drawn for them."""
-    about = {cell.seed: dict(zip(KEY, key_of(plan, cell))) for cell in plan.grid.cells}
-    more = {name: data["seed"].map({seed: key[name] for seed, key in about.items()}) for name in ABOUT}
-    return data.assign(**{name: column for name, column in more.items() if name not in data})
+    by_seed, by_run = {}, {}
+    for cell in plan.grid.cells:
+        key = dict(zip(KEY, key_of(plan, cell)))
+        by_seed[cell.seed] = key  # for a series that is no method's
+        for dataset in (cell.experiment.data.name, None):  # None: a table without that column
+            by_run[cell.label, dataset, cell.seed] = key
+    rows = data.to_dict("records")
+    keys = [by_run.get((r["series"], r.get("dataset"), r["seed"]), by_seed[r["seed"]]) for r in rows]
+    return data.assign(**{name: [key[name] for key in keys] for name in ABOUT if name not in data})
 
 
 def datasets(target: Target, folder: Path) -> frozenset[str]:

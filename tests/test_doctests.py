@@ -9,10 +9,10 @@ import pytest
 
 import unskew
 
+ALL = [module.name for module in pkgutil.walk_packages(unskew.__path__, "unskew.") if module.name != "unskew.cli"]
 # Kernels need Triton, which comes with PyTorch's GPU builds only.
-GPU_ONLY = () if importlib.util.find_spec("triton") else ("adding", "conv", "masks", "norm", "planes", "pooling")
-APART = {"unskew.cli", *(f"unskew.engine.kernels.{name}" for name in GPU_ONLY)}
-MODULES = [module.name for module in pkgutil.walk_packages(unskew.__path__, "unskew.") if module.name not in APART]
+KERNELS, THERE = "unskew.engine.kernels.", importlib.util.find_spec("triton") is not None
+MODULES = [name for name in ALL if THERE or not name.startswith(KERNELS) or name == f"{KERNELS}plain"]
 
 
 @pytest.mark.parametrize("name", MODULES)

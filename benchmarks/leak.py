@@ -34,6 +34,8 @@ DATA = ("cifar10", "lfw20")
 def smaller(name: str, side: int) -> str:
     """A data file of square images with each square of pixels made one, written beside it; the name of the new one."""
     there = data_root() / f"{name}.npz"
+    if not there.is_file():
+        sys.exit(f"--side: expected {there}, a file of images that are made smaller; found none")
     with np.load(there) as kept:
         x, rest = kept["x"], {key: kept[key] for key in kept.files if key != "x"}
     n, high, _, channels = x.shape

@@ -217,7 +217,7 @@ def in_parts(model: Model, state: State, x: Tensor) -> Tensor:
     """
     if len(x) % PARTS or "statistic" not in model.roles.values():
         return model.run(state, x)
-    each = vmap(lambda rows: model.run(state, rows))(x.view(PARTS, -1, *x.shape[1:]))
+    each = vmap(lambda rows: model.run(state, rows))(x.reshape(PARTS, -1, *x.shape[1:]))
     return each.flatten(0, 1)
 
 

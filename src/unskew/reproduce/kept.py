@@ -15,7 +15,7 @@ from unskew.reproduce.record import KEY, key_of
 if TYPE_CHECKING:
     import pandas as pd
 
-ABOUT = [name for name in KEY if name not in ("table", "method")]  # all that a figure's runs have in common
+ABOUT = [name for name in KEY if name not in ("table", "method")]  # what tells runs apart, besides the series
 
 
 def keyed(plan: Plan, data: pd.DataFrame) -> pd.DataFrame:

@@ -33,7 +33,7 @@ def _line(x, line, T, j: tl.constexpr, PLANE: tl.constexpr, L: tl.constexpr):
 
 
 @triton.jit
-def _filter(x, w, out, T, W: tl.constexpr, PLANE: tl.constexpr, L: tl.constexpr, BM: tl.constexpr):
+def _banded(x, w, out, T, W: tl.constexpr, PLANE: tl.constexpr, L: tl.constexpr, BM: tl.constexpr):
     """T lines of a row, PLANE of them a plane."""
     row = tl.program_id(0).to(tl.int64)
     x, out, w = x + row * T * L, out + row * T * L, w + row * 9
@@ -62,5 +62,5 @@ def filtered(x: Tensor, w: Tensor) -> Tensor:
     length = max(wide, LEAST)
     lines, out = b * high * wide // length, torch.empty_like(x)
     tall = min(LINES, max(triton.next_power_of_2(lines), LEAST))
-    _filter[(r,)](x, w, out, lines, wide, high * wide // length, length, tall, num_warps=2, num_stages=2)
+    _banded[(r,)](x, w, out, lines, wide, high * wide // length, length, tall, num_warps=2, num_stages=2)
     return out

@@ -76,8 +76,15 @@ def test_ctrl_c_says_how_to_go_on(ask: signal.Signals, recipe: Path, tmp_path: P
     overrides = ["rounds=100000", "engine.workers=2", "checkpoint.seconds=0"]
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "unskew.cli", "run", str(recipe), *overrides, "--out", str(folder)]
-    deaf = (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ask == signal.SIGTERM else None
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=deaf)
+    # Said either way: what starts the tests may itself run in a shell's background.
+    hears = signal.SIG_IGN if ask == signal.SIGTERM else signal.SIG_DFL
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, hears),
+    )
     wait_for(lambda: rounds_saved(folder) >= 2, process)
     process.send_signal(ask)
     out, err = process.communicate(timeout=PATIENCE)

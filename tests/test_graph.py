@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from unskew.engine.graph import Recorded
+from unskew.engine.graph import Pool, Recorded, new_pool
 
 GPU = torch.device("cuda")
 
@@ -22,8 +22,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             happened.append("play")
 
     @contextlib.contextmanager
-    def record(graph: Graph) -> Iterator[None]:
-        happened.append("record")
+    def record(graph: Graph, pool: Pool) -> Iterator[None]:
+        happened.append("record" if pool is None else f"record in {pool}")
         try:
             yield
         finally:
@@ -40,6 +40,16 @@ def test_run_then_recorded_then_played(seen: list[str]) -> None:
         step()
     # Recording runs the function without effect on the device, so the second step is played once as well.
     assert seen == ["run", "record", "run", "end", "play", "play", "play"]
+
+
+def test_steps_of_one_pool_are_recorded_in_it(seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
+    pool = new_pool(GPU)
+    for step in [Recorded(lambda: None, GPU, pool) for _ in range(2)]:
+        step()
+        step()
+    assert seen == ["record in (0, 7)", "end", "play"] * 2
+    assert new_pool(torch.device("cpu")) is None
 
 
 def test_a_cpu_just_runs(seen: list[str]) -> None:

@@ -88,6 +88,34 @@ def test_cohort_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) -> 
     torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
 
 
+def test_memory_of_what_did_not_fit_is_given_back_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failed stack is gone when the half is tried: not held by the engine, nor by the error's traceback."""
+    train, failed, alive = stack.Stack.train, [], []
+
+    def small(self: stack.Stack, work: Any, given: Any, feed: Any) -> Any:
+        if len(feed.clients) > 2:
+            failed.append(weakref.ref(self))
+            raise torch.OutOfMemoryError
+        alive.append(failed[0]() is not None)
+        return train(self, work, given, feed)
+
+    want = one_round(federation("scaffold", "stacked"))
+    monkeypatch.setattr(stack.Stack, "train", small)
+    torch.testing.assert_close(one_round(federation("scaffold", "stacked")), want, rtol=1e-12, atol=1e-14)
+    assert (len(failed), alive) == (1, [False, False])
+
+
+def test_widths_train_in_one_memory_and_leave_nothing_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded steps of all widths share a pool: what one leaves in it, such as gradients, another would overwrite."""
+    pools: list[object] = []
+    monkeypatch.setattr(stack, "new_pool", lambda device: pools.append(object()) or pools[-1])
+    fed = federation("moon", "stacked", norm=True)
+    one_round(fed)
+    made = fed.engine._stack
+    assert [lane.step._pool for lane in made._lanes.values()] == pools * 3
+    assert all(leaf.grad is None for lane in made._lanes.values() for leaf in lane.leaves.values())
+
+
 def test_measured_bytes_grow_with_the_batch() -> None:
     x = torch.randn(10, 4)
     w = torch.randn(4, 4, requires_grad=True)

@@ -238,6 +238,8 @@ def descend_step(loss: Tensor, leaves: State, optimiser: Optimiser, work: Work, 
     if work.clip is not None:
         clip_gradients(tensors, work.clip, stacked)
     optimiser.step()
+    for leaf in tensors:  # their memory is for whatever comes next
+        leaf.grad = None
 
 
 def begin(model: Model, state: State) -> tuple[State, State]:

@@ -6,8 +6,16 @@ import contextlib
 import gc
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
+
+Pool = Any  # torch's name of one, private and not the same in all its versions
+
+
+def new_pool(device: torch.device) -> Pool:
+    """Memory for recorded functions to share."""
+    return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
 
 class Recorded:
@@ -16,10 +24,14 @@ class Recorded:
     The first time finds out what is needed (workspaces, kernels, tensors made on first use) outside of any recording.
     What the function reads and writes must stay where it is in memory. One that cannot be recorded (a loss that looks
     at a number on the host) goes on kernel by kernel, with a warning.
+
+    Functions with one `pool` compute in the same memory, the largest one's: right for those that run one after another
+    and leave nothing in memory of their own. Without it a cohort of 50 mobilenets whose clients end at different steps
+    took 50 GiB for its 25 widths, where the widest takes 13.
     """
 
-    def __init__(self, run: Callable[[], None], device: torch.device) -> None:
-        self._run, self._records, self._calls = run, device.type == "cuda", 0
+    def __init__(self, run: Callable[[], None], device: torch.device, pool: Pool = None) -> None:
+        self._run, self._records, self._calls, self._pool = run, device.type == "cuda", 0, pool
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
@@ -34,7 +46,7 @@ class Recorded:
     def _record(self) -> None:
         graph = torch.cuda.CUDAGraph()
         try:
-            with _without_collector(), torch.cuda.graph(graph):
+            with _without_collector(), torch.cuda.graph(graph, pool=self._pool):
                 self._run()
         except torch.OutOfMemoryError:  # whoever called knows what to do: train fewer clients at once
             raise

@@ -22,7 +22,7 @@ from unskew.core.state import State, Tree, tree_map
 from unskew.core.work import Work
 from unskew.engine.base import Setting
 from unskew.engine.feed import Cohort
-from unskew.engine.graph import Recorded
+from unskew.engine.graph import Recorded, new_pool
 from unskew.engine.ragged import widths
 
 AHEAD = 256 * 2**20  # bytes of batches made at once
@@ -50,6 +50,7 @@ class Stack:
         self.lr = torch.zeros((), device=setting.device)
         self.now = torch.zeros(1, dtype=torch.int64, device=setting.device)  # which of the batches made ahead
         self._lanes: dict[int, _Lane] = {}
+        self.pool = new_pool(setting.device)  # of all widths, which train one after another
         self.work = work  # its learning rate is that of the round
 
     def train(self, work: Work, given: Given, feed: Cohort) -> tuple[State, State, int]:
@@ -113,7 +114,7 @@ class _Lane:
         self.optimiser = self.work.make(self.leaves.values(), self.slots, stack.lr)
         model, method, received = stack.setting.model, stack.method, stack.received
         self.each = vmap(lambda p, b, k, f, n: step_loss(method, model, p, b, received, k, f, n))
-        self.step: Callable[[], None] = Recorded(self._step, stack.setting.device)
+        self.step: Callable[[], None] = Recorded(self._step, stack.setting.device, stack.pool)
 
     def _step(self) -> None:
         stack, width = self.stack, self.width

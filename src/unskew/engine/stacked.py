@@ -94,7 +94,7 @@ class StackedEngine:
             with self._threads():
                 return list(self._share(round, part, received, cohort, states))
 
-        return (outcome for outcomes, _ in _fitting(clients, size, play) for outcome in outcomes)
+        return (outcome for outcomes, _ in self._fitting(clients, size, play) for outcome in outcomes)
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
         """Scores of a split."""
@@ -124,7 +124,7 @@ class StackedEngine:
                 with self._threads():
                     return self._cohort(source, round, received, ordered, states)
 
-            for outcomes, fits in _fitting(group, self.limit, play):
+            for outcomes, fits in self._fitting(group, self.limit, play):
                 self.limit = fits
                 done |= {outcome.client: outcome for outcome in outcomes}
                 while due and due[-1] in done:
@@ -190,9 +190,7 @@ class StackedEngine:
         given = (method, for_steps(method, received), mine, feed.facts)
         shape = shape_of(work, given, feed)
         if self._stack is None or self._shape != shape or self._stack.capacity < len(feed.clients):
-            if self._stack is not None:  # before the new one is made: both may not fit
-                self._stack.release()
-                self._stack = None
+            self._release()  # before the new one is made: both may not fit
             self._stack, self._shape = Stack(self.setting, work, given, feed), shape
         final, terms, computed = self._stack.train(work, given, feed)
         self._needed, self._computed = self._needed + sum(feed.steps), self._computed + computed
@@ -207,6 +205,33 @@ class StackedEngine:
         sent, kept = share_many(self.setting, part, round, state, each, clients, each_its_model=True)
         for k, out, new in zip(clients, *(unstack(tree, len(clients)) for tree in (sent, kept))):
             yield Outcome(k, {part: pack(out)} if out else {}, {part: new} if new else {}, {})
+
+    def _fitting(
+        self, clients: list[int], size: int, play: Callable[[list[int]], list[Outcome]]
+    ) -> Iterator[tuple[list[Outcome], int]]:
+        """Outcomes of cohorts of at most `size`, and that size; one that does not fit is halved and played again."""
+        queue = list(_pieces(clients, size))
+        while queue:
+            cohort = queue.pop(0)
+            try:
+                outcomes = play(cohort)
+            except torch.OutOfMemoryError:
+                if len(cohort) == 1:
+                    raise
+            else:
+                yield outcomes, size
+                continue
+            # Out here, where the error and with it what the failed step had made are gone.
+            self._release()
+            torch.cuda.empty_cache()
+            size = (len(cohort) + 1) // 2
+            queue = [piece for waiting in (cohort, *queue) for piece in _pieces(waiting, size)]
+
+    def _release(self) -> None:
+        """Give the memory of the last cohort's stack back."""
+        if self._stack is not None:
+            self._stack.release()
+            self._stack = None
 
 
 def in_parts(model: Model, state: State, x: Tensor) -> Tensor:
@@ -225,25 +250,6 @@ def _finite(trees: Any, like: Tensor) -> Tensor:
     """For each client, as in `like` [m], whether the sums of its numbers are finite; reading it waits for them."""
     sums = [t.reshape(len(t), -1).sum(1, dtype=torch.float64) for t in tree_leaves(trees) if t.is_floating_point()]
     return torch.isfinite(torch.stack([like.double(), *sums])).all(0)
-
-
-def _fitting(
-    clients: list[int], size: int, play: Callable[[list[int]], list[Outcome]]
-) -> Iterator[tuple[list[Outcome], int]]:
-    """Outcomes of cohorts of at most `size`, and that size; a cohort that does not fit is halved and played again."""
-    queue = list(_pieces(clients, size))
-    while queue:
-        cohort = queue.pop(0)
-        try:
-            outcomes = play(cohort)
-        except torch.OutOfMemoryError:
-            if len(cohort) == 1:
-                raise
-            torch.cuda.empty_cache()
-            size = (len(cohort) + 1) // 2
-            queue = [piece for waiting in (cohort, *queue) for piece in _pieces(waiting, size)]
-            continue
-        yield outcomes, size
 
 
 def _pieces(clients: list[int], size: int) -> Iterator[list[int]]:

@@ -1,7 +1,9 @@
 """What a run changes in the process it lives in, for as long as it needs it: precision, device, signals, full disks."""
 
 import contextlib
+import ctypes
 import errno
+import platform
 import signal
 import threading
 from collections.abc import Iterator
@@ -12,6 +14,8 @@ import torch
 from unskew.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as the C library names them
+LARGEST, KEPT = 32 * 2**20, 2**30  # bytes: of one tensor, the most that the library allows; of what is free in all
 
 
 @contextlib.contextmanager
@@ -25,6 +29,18 @@ def precision(name: str) -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = cudnn
+
+
+def keep_freed_memory() -> None:
+    """Have the C library hand freed memory to the next tensor, instead of giving it back and asking for it anew.
+
+    The system zeroes new pages one by one: 0.13 of the 0.77 s of a step of mobilenet_v2 on a CPU (batch 32), and
+    12 of 24 s of scoring 2000 rows in hundreds. It stays so for the life of the process and those forked from it.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        library = ctypes.CDLL(None)
+        library.mallopt(M_MMAP_THRESHOLD, LARGEST)
+        library.mallopt(M_TRIM_THRESHOLD, KEPT)
 
 
 def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:

@@ -25,6 +25,7 @@ from unskew.data.augment import Augment
 from unskew.models.model import Model
 
 Run = Callable[[State, Tensor], Tensor]  # from state and rows to logits
+AT_ONCE = 50  # rows scored in one pass on a CPU: larger tensors are no longer kept for the next (process.py)
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,9 @@ class Setting:
         batch = Batch(self.source.prepare(x), y, torch.ones(len(y), dtype=self.dtype, device=y.device))
         with torch.no_grad():
             batch = prepare_batch(method, batch, received, train=False)
-            logits = at_least_float32((run or self.model.run)(received.model, batch.x))
+            small = self.device.type == "cpu" and self.model.rows_alone
+            parts = torch.split(batch.x, AT_ONCE if small else len(batch.x))
+            logits = torch.cat([at_least_float32((run or self.model.run)(received.model, part)) for part in parts])
             loss = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
             pairs = y * self.task.classes + logits.argmax(1)
         confusion = torch.bincount(pairs, minlength=self.task.classes**2).view(self.task.classes, -1)

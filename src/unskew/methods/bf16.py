@@ -11,6 +11,8 @@ rounded; running statistics and other parts' artefacts (SCAFFOLD's variates, Fed
 Differs: the paper trains in bf16; here it is how the update travels, and training keeps its own precision.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,22 @@ from unskew.core.letter import Form, Letter
 from unskew.core.part import Part
 from unskew.core.registry import method, part
 from unskew.core.state import Message, State
+
+
+class _Bits(torch.autograd.Function):
+    """The same bits as another type of the same size; torch 2.11 cannot map its own `view` over clients."""
+
+    @staticmethod
+    def forward(t: Tensor, dtype: torch.dtype) -> Tensor:
+        return t.view(dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, None], t: Tensor, dtype: torch.dtype) -> tuple[Tensor, int | None]:
+        return t.view(dtype), in_dims[0]
 
 
 @part("bf16")
@@ -28,7 +46,8 @@ class Bfloat16(Part):
 
     def seal(self, letter: Letter) -> tuple[Message, State]:
         # The bits as int16, a type that every serialiser has.
-        codes = {n: {"bf16": d.to(torch.bfloat16).view(torch.int16)} for n, d in letter.update.items()}  # (1)
+        rounded = {n: d.to(torch.bfloat16) for n, d in letter.update.items()}  # (1)
+        codes = {n: {"bf16": _Bits.apply(d, torch.int16)} for n, d in rounded.items()}  # type: ignore[no-untyped-call]
         return letter.sealed(codes), {}
 
     def open(self, letter: Letter) -> Message:

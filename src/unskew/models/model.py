@@ -37,6 +37,9 @@ class Model:
         self.batchnorm, self.has_norm = batchnorm, bool(norm_tensors(blocks))
         if batchnorm == "group":
             blocks = replace_batchnorm(blocks)
+        norms = [layer for layer in blocks.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+        # Outside training, what becomes of a row does not depend on the rows beside it.
+        self.rows_alone = all(layer.track_running_stats for layer in norms)
         self.name, self.depth, self.feature = name, len(blocks), len(blocks) - 1
         self.initial: State = {
             key: tensor.detach().clone().to(dtype if tensor.is_floating_point() else tensor.dtype)

@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+import unskew as us
 from unskew.data import Dataset, Split
 from unskew.data.augment import Augment
+from unskew.prepare import prepare as prepare_run
 
 SHAPE = (3, 6, 8)
 MEAN, STD = (0.5, 0.25, 0.75), (0.25, 0.5, 0.125)
@@ -146,3 +148,37 @@ def test_shape_of_draws() -> None:
         "flip": (5, 4),
         "hole": (5, 4, 2),
     }
+
+
+def test_rows_augmented_once_stay_raw_rows() -> None:
+    """The same numbers as at every access, before normalisation; train and test rows are drawn apart."""
+    augment, x = Augment(crop=2, flip=True), images()
+    drawn = augment.draw(np.random.default_rng((5, 1)), 1, len(x), SHAPE)
+    once = augment.once(x, seed=5, split=1)
+    assert once.dtype == torch.uint8
+    want = augment.apply(x, {name: t[0] for name, t in drawn.items()}, prepare())
+    torch.testing.assert_close(prepare()(once), want)
+    assert not torch.equal(once, augment.once(x, seed=5, split=0))
+    assert not torch.equal(once, augment.once(x, seed=6, split=1))
+
+
+def test_many_rows_are_augmented_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    augment, x = Augment(crop=2, flip=True), images()
+    want = augment.once(x, 0, 0)
+    monkeypatch.setattr("unskew.data.augment.AT_ONCE", 7)
+    assert torch.equal(augment.once(x, 0, 0), want)
+
+
+@pytest.mark.parametrize(("frozen", "test"), [(False, False), (True, False), (False, True), (True, True)])
+def test_a_run_trains_and_scores_the_rows_asked_for(frozen: bool, test: bool) -> None:
+    x, y = images(60, (3, 8, 8)), torch.arange(60) % 3
+    data = us.from_arrays(x[:40], y[:40], name="toy", x_test=x[40:], y_test=y[40:])
+    augment = {"crop": 2, "flip": True, "frozen": frozen, "test": test}
+    experiment = us.Experiment(data={"name": "toy", "augment": augment}, partition={"name": "iid", "clients": 2})
+    prepared = prepare_run(experiment, data=data)
+    setting = prepared.federation.engine.setting
+    assert torch.equal(setting.source.x, x[:40]) == (not frozen)
+    assert torch.equal(setting.splits["test"][0], x[40:]) == (not test)
+    assert bool(setting.source.augment) == (not frozen)
+    assert torch.equal(prepared.dataset.train.x, setting.source.x)
+    prepared.federation.engine.close()

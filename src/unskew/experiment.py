@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -25,6 +25,14 @@ class AugmentConfig(Strict):
     crop: int = Field(0, ge=0, description="pixels of zero padding for a random crop; 4 in FLea and FedLMD")
     flip: bool = Field(False, description="mirror half of the images")
     cutout: int = Field(0, ge=0, description="side of a blanked square; 16 in FedLMD's code, 0 in its text")
+    frozen: bool = Field(False, description="draw crop and flip of a training row once for all rounds, as FLea's code")
+    test: bool = Field(False, description="crop and flip test rows too, once, as FLea's code")
+
+    @model_validator(mode="after")
+    def _can_be_stored(self) -> Self:
+        if self.cutout and (self.frozen or self.test):
+            raise ValueError("expected cutout 0 with frozen or test, because it comes after normalisation")
+        return self
 
 
 class DataConfig(Named):

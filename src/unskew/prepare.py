@@ -24,7 +24,7 @@ from unskew.core.state import size_in_bytes
 from unskew.core.store import ClientStore
 from unskew.core.work import Work
 from unskew.data import Dataset, skew
-from unskew.data.augment import Augment
+from unskew.data.augment import Augment, augmented_once
 from unskew.data.cache_of_splits import Parts
 from unskew.data.partition import split
 from unskew.engine.base import Engine, Setting, Source
@@ -83,7 +83,9 @@ def prepare(
     if model is None:
         models.check_name(experiment.model.name)
     dtype = torch.float64 if experiment.precision == "float64" else torch.float32
+    once = experiment.data.augment
     dataset = read_data(experiment, data_dir, data)
+    dataset = augmented_once(dataset, _augment(experiment), experiment.seed, train=once.frozen, test=once.test)
     stop = Stop(experiment.stop, dataset)
     dealt = deal(experiment, dataset, data_dir)
     parts, task, plan = dealt.parts, dealt.task, dealt.plan
@@ -212,9 +214,14 @@ def _cuts(net: Model, x: Tensor) -> Iterator[Tensor]:
         x = net.block(net.initial, x, i, train=False)
 
 
+def _augment(experiment: Experiment) -> Augment:
+    config = experiment.data.augment
+    return Augment(config.crop, config.flip, config.cutout)
+
+
 def _source(experiment: Experiment, dataset: Dataset, parts: Parts, device: torch.device, dtype: torch.dtype) -> Source:
     index = ByRule(lambda k: torch.from_numpy(np.ascontiguousarray(parts.rows[k])))
-    augment = Augment(**experiment.data.augment.model_dump())
+    augment = Augment() if experiment.data.augment.frozen else _augment(experiment)
     x, y = dataset.train.x.to(device), dataset.train.y.to(device)
     return Source(x, y, index, len(dataset.classes), dataset.preparer(device, dtype), dtype, augment)
 

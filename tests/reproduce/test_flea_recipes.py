@@ -60,6 +60,7 @@ def test_learning_rates_of_both_presets() -> None:
         "released", "step", 10, 64,
     )  # fmt: skip
     assert released.create_method().preset == "released"
+    assert (released.data.augment.frozen, released.data.augment.test) == (True, True)
 
 
 def test_sound_and_motion_have_recipes_of_their_own() -> None:

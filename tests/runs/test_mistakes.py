@@ -75,6 +75,10 @@ def test_wrong_checksum_is_refused_by_name(recipe: Path, tmp_path: Path, unskew:
 UNFIT = {
     "images wanted": (["model=cnn"], ["model cnn does not fit rows of shape (6,)"]),
     "crop of rows": (["data.augment.crop=2"], ["data.augment: expected images", "(6,)"]),
+    "cutout for good": (
+        ["data.augment={cutout: 4, frozen: true}"],
+        ["data.augment: ", "expected cutout 0 with frozen or test"],
+    ),
     "shards that do not come out": (
         ["partition={name: shards, clients: 50, per_client: 2}"],
         ["partition: ", "48 or 51"],

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from unskew.data.dataset import Dataset
+
+AT_ONCE = 5000  # rows, whose indices are eight times as large as they are
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,13 @@ class Augment:
         x = prepare(x)
         return x * self._outside(draw["hole"], height, width).to(x.dtype) if self.cutout else x
 
+    def once(self, x: Tensor, seed: int, split: int) -> Tensor:
+        """Raw rows [n, c, h, w] from raw rows, with crop and flip drawn for good, as in FLea's code."""
+        generator, rows = np.random.default_rng((seed, split)), tuple(x.shape[1:])
+        drawn = {name: t[0] for name, t in self.draw(generator, 1, len(x), rows).items()}
+        parts = [slice(first, first + AT_ONCE) for first in range(0, len(x), AT_ONCE)]
+        return torch.cat([self.apply(x[p], {name: t[p] for name, t in drawn.items()}, lambda t: t) for p in parts])
+
     def _outside(self, hole: Tensor, height: int, width: int) -> Tensor:
         """[n, 1, h, w], 0 inside the square, which the border clips."""
 
@@ -54,3 +65,12 @@ class Augment:
             return (at >= 0) & (at < self.cutout)
 
         return ~(inside(hole[:, 0], height)[:, None, :, None] & inside(hole[:, 1], width)[:, None, None, :])
+
+
+def augmented_once(dataset: Dataset, augment: Augment, seed: int, *, train: bool, test: bool) -> Dataset:
+    """The dataset with crop and flip in its training or test rows; validation rows stay as they are."""
+    if augment and train:
+        dataset = replace(dataset, train=replace(dataset.train, x=augment.once(dataset.train.x, seed, 0)))
+    if augment and test:
+        dataset = replace(dataset, test=replace(dataset.test, x=augment.once(dataset.test.x, seed, 1)))
+    return dataset

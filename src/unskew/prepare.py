@@ -36,6 +36,7 @@ from unskew.errors import UserError
 from unskew.experiment import Experiment
 from unskew.models.model import Model
 from unskew.models.norms import POLICIES
+from unskew.process import keep_freed_memory
 from unskew.stop import Stop
 
 MANY_A_ROUND = 5_000  # participants; more than any experiment we know of, and an hour of steps on two cores
@@ -104,6 +105,7 @@ def prepare(
     rows = ByRule(lambda k: len(parts.rows[k]))
     rows_of_data = {"x": dataset.train.x, "y": dataset.train.y}
     world = {"data": fingerprint(rows_of_data), "partition": _rows_print(parts), "model": _model_print(net)}
+    keep_freed_memory()
     # The engine last: it may fork, and what fails above must not leave processes behind.
     engine = _engine(experiment, setting)
     federation = Federation(method, net, task, plan, engine, store, experiment.weights == "samples", rows)

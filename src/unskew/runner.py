@@ -16,7 +16,7 @@ from unskew.errors import UserError
 from unskew.experiment import Experiment
 from unskew.player import Player, Run
 from unskew.prepare import prepare
-from unskew.process import keep_freed_memory, on_device, precision, told_when_full
+from unskew.process import on_device, precision, told_when_full
 from unskew.recipe import validate
 from unskew.results.folder import STATE, Folder, check_whole, summary_in
 from unskew.results.tables import LEDGER, METRICS, Table
@@ -53,8 +53,7 @@ def run(
     track.check(experiment.track)
     watched = _checked(callbacks)
     folder = Folder(path)
-    # Memory and precision before workers are forked.
-    keep_freed_memory()
+    # Precision before workers are forked.
     with contextlib.closing(folder), told_when_full(path), precision(experiment.precision):
         manifest = _may_start(folder, experiment, resume)
         folder.forget_state()

@@ -37,6 +37,7 @@ from unskew.engine.stack import Stack, shape_of
 from unskew.models.model import Model
 
 CHUNK, PARTS = 2000, 20  # rows scored at once, and the clients they pretend to be
+LARGE, ROOMY = 5000, 32 * 2**30  # rows scored at once where so many bytes are free: a pass waits for its launches
 
 
 class StackedEngine:
@@ -100,8 +101,10 @@ class StackedEngine:
         """Scores of a split."""
         setting, rows = self.setting, len(self.setting.splits[split][1])
         run = partial(in_parts, setting.model) if self.device.type == "cuda" else None
+        roomy = self.device.type == "cuda" and setting.model.rows_alone and memory_there_is(self.device) > ROOMY
+        chunk = LARGE if roomy else CHUNK
         with self._threads():
-            return sum_of(setting.score(round, received, split, a, a + CHUNK, run) for a in range(0, rows, CHUNK))
+            return sum_of(setting.score(round, received, split, a, a + chunk, run) for a in range(0, rows, chunk))
 
     def _train(
         self, source: Source, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]

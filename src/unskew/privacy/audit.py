@@ -27,7 +27,7 @@ from unskew.privacy.search import Told, search
 from unskew.privacy.threat import Seen
 from unskew.privacy.verdict import Attempt, verdicts
 from unskew.privacy.world import NoAttackError, World, set_up
-from unskew.process import keep_freed_memory, on_device, precision
+from unskew.process import on_device, precision
 from unskew.results import messages
 from unskew.results.load import Loaded, load
 
@@ -73,7 +73,6 @@ def audit(
             f"{loaded.folder}: expected recorded messages, found none; play the run with record={{rounds: [1]}}"
         )
     world = set_up(loaded, device, data, model, data_dir)
-    keep_freed_memory()
     # One thread: the same numbers under any load; small steps gain nothing by more.
     with one_thread(), precision("float32"), on_device(world.setting.device):
         return _audit(world, recorded, budget, tell)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import unskew as us
 from unskew.data import Dataset, Split
-from unskew.data.augment import Augment
+from unskew.data.augment import STREAM, Augment
 from unskew.prepare import prepare as prepare_run
 
 SHAPE = (3, 6, 8)
@@ -153,7 +153,7 @@ def test_shape_of_draws() -> None:
 def test_rows_augmented_once_stay_raw_rows() -> None:
     """The same numbers as at every access, before normalisation; train and test rows are drawn apart."""
     augment, x = Augment(crop=2, flip=True), images()
-    drawn = augment.draw(np.random.default_rng((5, 1)), 1, len(x), SHAPE)
+    drawn = augment.draw(np.random.default_rng((STREAM, 5, 1)), 1, len(x), SHAPE)
     once = augment.once(x, seed=5, split=1)
     assert once.dtype == torch.uint8
     want = augment.apply(x, {name: t[0] for name, t in drawn.items()}, prepare())

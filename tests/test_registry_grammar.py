@@ -232,6 +232,15 @@ def test_written_out_shows_every_setting() -> None:
     assert written_out([{"moon": {"mu": 2.0}}]) == ["moon", {"moon": {"mu": 2.0, "tau": 0.5}}]
 
 
+def test_identity_of_a_run_that_asks_for_nothing_new_stays() -> None:
+    """Folders are named by it: a key that is new and not used must not make another run of an old one."""
+    assert us.Experiment().identity() == "e5983648"
+    unused = {"name": "digits", "augment": {"frozen": True, "test": True}}
+    assert us.Experiment(data=unused).identity() == us.Experiment().identity()
+    cropped = [{"name": "digits", "augment": {"crop": 1, "frozen": frozen}} for frozen in (False, True)]
+    assert len({us.Experiment(data=data).identity() for data in cropped}) == 2
+
+
 def test_equal_methods_have_equal_identity() -> None:
     """A run is named by what it does: spelling out a default is the same run, another value is not."""
     plain, spelled, other = (

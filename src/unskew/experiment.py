@@ -31,7 +31,9 @@ class AugmentConfig(Strict):
     @model_validator(mode="after")
     def _can_be_stored(self) -> Self:
         if self.cutout and (self.frozen or self.test):
-            raise ValueError("expected cutout 0 with frozen or test, because it comes after normalisation")
+            raise ValueError(
+                "expected no cutout with frozen or test: it comes after normalisation; type data.augment.cutout=0"
+            )
         return self
 
 
@@ -175,6 +177,10 @@ class Experiment(Strict):
             del plain[key]
         if self.stop is None:  # a run that never heard of stopping is the same run
             del plain["stop"]
+        augment = self.data.augment
+        for key in ("frozen", "test"):  # nor is one another run that augments nothing for good
+            if not (getattr(augment, key) and (augment.crop or augment.flip)):
+                del plain["data"]["augment"][key]
         del plain["engine"]["workers"]
         return plain
 

@@ -84,9 +84,9 @@ def prepare(
     if model is None:
         models.check_name(experiment.model.name)
     dtype = torch.float64 if experiment.precision == "float64" else torch.float32
-    once = experiment.data.augment
+    asked = experiment.data.augment
     dataset = read_data(experiment, data_dir, data)
-    dataset = augmented_once(dataset, _augment(experiment), experiment.seed, train=once.frozen, test=once.test)
+    dataset = augmented_once(dataset, _augment(experiment), experiment.seed, train=asked.frozen, test=asked.test)
     stop = Stop(experiment.stop, dataset)
     dealt = deal(experiment, dataset, data_dir)
     parts, task, plan = dealt.parts, dealt.task, dealt.plan

@@ -1,4 +1,4 @@
-"""What a run changes in the process it lives in, for as long as it needs it: precision, device, signals, full disks."""
+"""What a run changes in the process it lives in: memory, precision, device, signals, full disks."""
 
 import contextlib
 import ctypes

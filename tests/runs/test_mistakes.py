@@ -77,7 +77,7 @@ UNFIT = {
     "crop of rows": (["data.augment.crop=2"], ["data.augment: expected images", "(6,)"]),
     "cutout for good": (
         ["data.augment={cutout: 4, frozen: true}"],
-        ["data.augment: ", "expected cutout 0 with frozen or test"],
+        ["data.augment: ", "expected no cutout with frozen or test"],
     ),
     "shards that do not come out": (
         ["partition={name: shards, clients: 50, per_client: 2}"],

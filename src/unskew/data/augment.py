@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from unskew.data.dataset import Dataset
 
+STREAM, TRAIN, TEST = 77, 0, 1  # so that no other draws of the same seed are these
 AT_ONCE = 5000  # rows, whose indices are eight times as large as they are
 
 
@@ -52,7 +53,7 @@ class Augment:
 
     def once(self, x: Tensor, seed: int, split: int) -> Tensor:
         """Raw rows [n, c, h, w] from raw rows, with crop and flip drawn for good, as in FLea's code."""
-        generator, rows = np.random.default_rng((seed, split)), tuple(x.shape[1:])
+        generator, rows = np.random.default_rng((STREAM, seed, split)), tuple(x.shape[1:])
         drawn = {name: t[0] for name, t in self.draw(generator, 1, len(x), rows).items()}
         parts = [slice(first, first + AT_ONCE) for first in range(0, len(x), AT_ONCE)]
         return torch.cat([self.apply(x[p], {name: t[p] for name, t in drawn.items()}, lambda t: t) for p in parts])
@@ -70,7 +71,7 @@ class Augment:
 def augmented_once(dataset: Dataset, augment: Augment, seed: int, *, train: bool, test: bool) -> Dataset:
     """The dataset with crop and flip in its training or test rows; validation rows stay as they are."""
     if augment and train:
-        dataset = replace(dataset, train=replace(dataset.train, x=augment.once(dataset.train.x, seed, 0)))
+        dataset = replace(dataset, train=replace(dataset.train, x=augment.once(dataset.train.x, seed, TRAIN)))
     if augment and test:
-        dataset = replace(dataset, test=replace(dataset.test, x=augment.once(dataset.test.x, seed, 1)))
+        dataset = replace(dataset, test=replace(dataset.test, x=augment.once(dataset.test.x, seed, TEST)))
     return dataset

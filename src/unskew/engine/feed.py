@@ -21,7 +21,7 @@ from unskew.core.method import Method
 from unskew.core.part import Sizes, Stream
 from unskew.core.state import State, Tree, flatten, stack, tree_map
 from unskew.core.work import Work
-from unskew.engine.base import Setting, Source, sent
+from unskew.engine.base import Setting, Source, laid_out, sent
 
 
 class Cohort:
@@ -77,7 +77,7 @@ class Cohort:
     def _rows(self, index: Tensor, draw: State) -> Tensor:
         raw, dtype = self.source.x[index], self.setting.dtype
         x = self.source.augment.apply(raw, draw, self.source.prepare) if draw else self.source.prepare(raw)
-        return x.to(dtype)
+        return laid_out(x.to(dtype))
 
 
 AHEAD = 32 * 2**20  # bytes of rows that are gathered at once

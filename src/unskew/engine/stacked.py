@@ -8,6 +8,7 @@ batches that nobody reads: masking their loss instead would let momentum and wei
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -37,7 +38,7 @@ from unskew.engine.stack import Stack, shape_of
 from unskew.models.model import Model
 
 CHUNK, PARTS = 2000, 20  # rows scored at once, and the clients they pretend to be
-LARGE, ROOMY = 5000, 32 * 2**30  # rows scored at once where so many bytes are free: a pass waits for its launches
+LARGE, SMALL = 5000, 3 * 32 * 32  # rows scored at once on a GPU if they have so few numbers: a pass waits for launches
 
 
 class StackedEngine:
@@ -51,6 +52,7 @@ class StackedEngine:
         self.device = setting.device
         self.add_up = kernels.adder(self.device)
         self.limit: int | None = None  # clients that fit at once; found out on the first cohort
+        self._sharing = sys.maxsize  # clients that fit in an exchange, as far as is known
         self._needed = self._computed = 0  # row-steps since the start
         self._stack: Stack | None = None
         self._shape: tuple[Any, ...] = ()
@@ -88,21 +90,23 @@ class StackedEngine:
         longest = max((len(source.index[k]) for k in clients), default=0)
         row = source.x[0].numel() * self.setting.dtype.itemsize
         # Rows, their activations and what is sent: eight times the rows is a start, and what does not fit is halved.
-        size = cohort_size(8 * longest * row, memory_there_is(self.device))
+        size = min(cohort_size(8 * longest * row, memory_there_is(self.device)), self._sharing)
 
         def play(cohort: list[int]) -> list[Outcome]:
             states = [to_device(mine(k), self.device) for k in cohort]
             with self._threads():
                 return list(self._share(round, part, received, cohort, states))
 
-        return (outcome for outcomes, _ in self._fitting(clients, size, play) for outcome in outcomes)
+        for outcomes, fits in self._fitting(clients, size, play):
+            self._sharing = fits if fits < size else self._sharing  # once too many are too many for good
+            yield from outcomes
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
         """Scores of a split."""
         setting, rows = self.setting, len(self.setting.splits[split][1])
         run = partial(in_parts, setting.model) if self.device.type == "cuda" else None
-        roomy = self.device.type == "cuda" and setting.model.rows_alone and memory_there_is(self.device) > ROOMY
-        chunk = LARGE if roomy else CHUNK
+        small = self.device.type == "cuda" and setting.model.rows_alone and setting.source.x[0].numel() <= SMALL
+        chunk = LARGE if small else CHUNK
         with self._threads():
             return sum_of(setting.score(round, received, split, a, a + chunk, run) for a in range(0, rows, chunk))
 

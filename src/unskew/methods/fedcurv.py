@@ -8,7 +8,7 @@
 Paper: Shoham, Avidor, Keren, Israel, Benditkis, Mor-Yosef, Zeitak, "Overcoming Forgetting in Federated Learning on
 Non-IID Data", NeurIPS 2019 workshop on federated learning.
 U and V start at 0, so round 1 is FedAvg. At most `samples` rows are used for (1), in batches of the local batch size.
-Differs: the Fisher pass sees rows without augmentation and in eval mode; the code FedLMD builds on augments them, and
+Differs: the Fisher pass sees rows as they are stored, and in eval mode; the code FedLMD builds on augments them, and
 subtracts u_k in place from the sums that later clients of the round still need.
 """
 

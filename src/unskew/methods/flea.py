@@ -18,7 +18,8 @@ own rows is added, (4) is on the buffer's features unmixed, lambda2 falls by a t
 are drawn with replacement, none from fewer than 10.
 Differs: the cut of harnet is its second unit, as in the released log, where the text says the first; c has plain
 distances, the root, and (5)'s denominator as in the appendix, all as in the code. A client shares one row at least. The
-teacher's input has no gradient. Shared rows are not augmented. The code runs the head twice, here it runs once.
+teacher's input has no gradient. Rows behind shared features are augmented with `data.augment.frozen` alone, as in the
+code. It runs the head twice, here it runs once.
 """
 
 from dataclasses import replace

@@ -38,7 +38,7 @@ class Model:
         if batchnorm == "group":
             blocks = replace_batchnorm(blocks)
         norms = [layer for layer in blocks.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
-        # Outside training, what becomes of a row does not depend on the rows beside it.
+        # Outside training, no normalisation makes a row depend on the rows beside it.
         self.rows_alone = all(layer.track_running_stats for layer in norms)
         self.name, self.depth, self.feature = name, len(blocks), len(blocks) - 1
         self.initial: State = {

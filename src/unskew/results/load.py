@@ -95,15 +95,16 @@ def load(run: str | Path, *, model: nn.Sequential | None = None) -> Loaded:
     folder = Path(run)
     if not (folder / "config.yaml").is_file():
         raise UserError(f"{folder}: expected the folder of a run, found no config.yaml there; runs lie under runs/")
-    config = validate(read_config(folder), f"{folder}/config.yaml")
     manifest = manifest_of(folder)
+    if manifest and manifest["finished"]:  # before anything in them is believed
+        check_whole(folder, manifest["kept"])
+    config = validate(read_config(folder), f"{folder}/config.yaml")
     if manifest is None or not manifest["finished"]:
         after = manifest["round"] if manifest else 0
         raise UserError(
             f"{folder}: expected a finished run, found one that stopped after round {after} of {config.rounds}; "
             "finish it with the same command and --resume"
         )
-    check_whole(folder, manifest["kept"])
     summary = summary_in(manifest, folder)
     return Loaded(folder, config, summary, _json(folder / "about.json"), _json(folder / "environment.json"), model)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from alone import Alone
 from bare import Bare
 from peer import ask
 from workloads import Workload
@@ -49,6 +50,7 @@ class BareLoop:
     """The bare loop with unskew's rows and participants."""
 
     padding = 0.0
+    bare: Bare | Alone
 
     def __init__(self, load: Workload, how: How) -> None:
         source = ready(load, "loop", How("cpu", "float32")).federation
@@ -60,14 +62,19 @@ class BareLoop:
         there: Callable[[int], torch.Tensor] = lambda k: index[k].to(how.device)  # noqa: E731
         rows = [there(k) for k in range(clients)] if clients <= MANY else ByRule(there)
         data = load.data()
-        self.bare = Bare(load, rows, data.train.x, data.train.y, how.device, how.precision)
+        if how.device == "cpu":
+            self.bare = Alone(load.name, [row.tolist() for row in rows], how.precision, how.workers)
+        else:
+            self.bare = Bare(load, rows, data.train.x, data.train.y, how.device, how.precision)
         self.plan, self.round = source.plan, 0
 
     def __call__(self) -> None:
         self.round += 1
         self.bare.round(self.plan.participants(self.round))
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        if isinstance(self.bare, Alone):
+            self.bare.close()
 
 
 def ready(load: Workload, engine: str, how: How) -> Prepared:

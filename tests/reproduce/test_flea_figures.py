@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import unskew as us
+import unskew.reproduce.leaks as found_leaks
 from unskew.compare import grid as grids
 from unskew.core.plan import Plan
 from unskew.data.partition import split
@@ -167,7 +168,7 @@ def test_figure7_sums_mixed_labels_over_the_batches(runs: dict[str, Played]) -> 
 
 
 def test_figure9_has_exposure_correlation_and_both_attacks(
-    runs: dict[str, Played], monkeypatch: pytest.MonkeyPatch
+    runs: dict[str, Played], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(leaks, "BUDGET", replace(leaks.BUDGET, iterations=20, images=4))
     table = leaks.data(list(runs.values()))
@@ -184,6 +185,18 @@ def test_figure9_has_exposure_correlation_and_both_attacks(
     assert kept.budget == leaks.BUDGET
     monkeypatch.setattr(leaks, "audit", None)  # what is kept is not attacked again
     assert leaks.data(list(runs.values())).equals(table)
+    played = [(grids.Cell(p.method, "", "", 0, p.run.config), p.run) for p in runs.values()]
+    path = tmp_path / "results" / "flea" / "leak.csv"
+    assert found_leaks.record(played[:1], path) == [path]
+    found_leaks.record(played, path)
+    rows = pd.read_csv(path)
+    # With and without decorrelation apart; what was there before is replaced, not doubled.
+    assert len(rows) == sum(len(written.read(p.run.folder).leaks) for p in runs.values())
+    told = {("flea", "none"), ("flea", "flea.lam2=0.0"), ("fedmix", "mix.group=5")}
+    assert set(zip(rows["method"], rows["defence"])) == told
+    mine = rows[(rows["defence"] == "flea.lam2=0.0") & (rows["metric"] == "matching loss")]["value"].tolist()
+    theirs = written.read(runs["flea lam2=0"].run.folder).leaks
+    assert sorted(mine) == pytest.approx(sorted(t.value for t in theirs if t.metric == "matching loss"), rel=1e-5)
 
 
 def test_figure9_without_recorded_messages_says_what_is_missing(tmp_path: Path) -> None:

@@ -202,9 +202,11 @@ def _as_dict(found: Beside) -> dict[str, object]:
 
 def _record(plan: Plan, done: Done, out: Path, folder: Path) -> None:
     """Runs that failed are not finished and stay out."""
+    from unskew.reproduce import leaks
     from unskew.reproduce import record as records
 
     files = records.record(plan, done.played, folder) if done.played else []
+    files += leaks.record(done.played, folder / plan.target.paper / "leak.csv")
     if plan.target.is_figure:
         files += _keep_figure(plan.target, out, folder)
     typer.echo(f"recorded {len(done.played)} runs in {', '.join(map(str, files))}", err=True)

@@ -55,7 +55,7 @@ def keep(path: Path, fresh: pd.DataFrame) -> None:
         mine = set(map(tuple, rows[KEY].to_numpy()))
         rows = pd.concat([old[[tuple(key) not in mine for key in old[KEY].to_numpy()]], rows])
     order = [name for name in ORDER if name in rows]
-    places = sorted(range(len(rows)), key=lambda i: [_natural(rows[name].iloc[i]) for name in order])
+    places = sorted(range(len(rows)), key=lambda i: [natural(rows[name].iloc[i]) for name in order])
     write_whole(path, rows.iloc[places].to_csv(index=False, lineterminator="\n").encode())
 
 
@@ -79,7 +79,7 @@ def setting_of(plan: Plan, cell: Cell) -> str:
             for k, v in own.items()
             if k.partition(".")[0] not in ("data", "model", "partition", "method")
         ]
-        words += _hyper_parameters(cell.experiment)
+        words += changed_settings(cell.experiment)
     words += [f"{key}={_text(value)}" for key, value in plan.typed if key not in TOLD]
     return ";".join(dict.fromkeys(words))
 
@@ -113,7 +113,7 @@ def _curve(line: dict[str, Any], run: Loaded) -> pd.DataFrame:
     return curve.assign(**{name: line[name] for name in KEY})
 
 
-def _hyper_parameters(experiment: Experiment) -> list[str]:
+def changed_settings(experiment: Experiment) -> list[str]:
     """Settings of the method's parts that are not their defaults."""
     usual = _fields(written_out([name for name in experiment.method if isinstance(name, str)]))
     return [f"{key}={_text(v)}" for key, v in _fields(experiment.method).items() if usual.get(key) != v]
@@ -128,7 +128,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _natural(text: str) -> tuple[int, float, str]:
+def natural(text: str) -> tuple[int, float, str]:
     """Numbers by size and before words."""
     try:
         return 0, float(text), ""

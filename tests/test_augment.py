@@ -181,4 +181,7 @@ def test_a_run_trains_and_scores_the_rows_asked_for(frozen: bool, test: bool) ->
     assert torch.equal(setting.splits["test"][0], x[40:]) == (not test)
     assert bool(setting.source.augment) == (not frozen)
     assert torch.equal(prepared.dataset.train.x, setting.source.x)
+    told = [line for line in prepared.header if line.startswith("augment")]
+    assert len(told) == (frozen or test)
+    assert all(("training rows" in line, "test rows" in line) == (frozen, test) for line in told)
     prepared.federation.engine.close()

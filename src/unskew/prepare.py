@@ -272,6 +272,10 @@ def _header(
         f"batch {local.batch}, {local.optimiser} at {local.lr:g} ({local.schedule.name})",
         f"engine     {engine.name} on {engine.device}{workers}, {experiment.precision}",
     ]
+    asked = experiment.data.augment
+    once = [rows for rows, yes in (("training rows", asked.frozen), ("test rows", asked.test)) if yes]
+    if once and _augment(experiment):
+        lines.append(f"augment    {' and '.join(once)} are cropped and flipped once, for all rounds")
     if model.has_norm:
         lines.append(f"batchnorm  {model.batchnorm}: {POLICIES[model.batchnorm]}")
     if model.buffers:

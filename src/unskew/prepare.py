@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,8 +33,8 @@ from unskew.engine.stacked import StackedEngine
 from unskew.environment import cores, pick_device
 from unskew.errors import UserError
 from unskew.experiment import Experiment
+from unskew.header import header
 from unskew.models.model import Model
-from unskew.models.norms import POLICIES
 from unskew.process import keep_freed_memory
 from unskew.stop import Stop
 
@@ -109,8 +108,9 @@ def prepare(
     # The engine last: it may fork, and what fails above must not leave processes behind.
     engine = _engine(experiment, setting)
     federation = Federation(method, net, task, plan, engine, store, experiment.weights == "samples", rows)
-    header = [*_header(experiment, federation, dataset, dealt.counts, parts), *stop.header]
-    return Prepared(experiment, federation, dataset, dealt, header, stop, world)
+    warned = [f"warning    {line}" for line in too_many(plan)]
+    told = [*header(experiment, federation, dataset, dealt.counts, parts), *warned, *stop.header]
+    return Prepared(experiment, federation, dataset, dealt, told, stop, world)
 
 
 def _rows_print(parts: Parts) -> str:
@@ -251,51 +251,3 @@ def _home(setting: Setting, folder: Path | None) -> Home:
     if setting.device.type == "cuda" and size < memory_there_is(setting.device) / 4:
         return InMemory(setting.device)
     return InMemory(torch.device("cpu")) if size <= STATE_IN_MEMORY else OnDisk(folder)
-
-
-def _header(
-    experiment: Experiment, federation: Federation, dataset: Dataset, counts: np.ndarray, parts: Parts
-) -> list[str]:
-    """What a reader of the results must know, departures included."""
-    model, engine, local = federation.model, federation.engine, experiment.local
-    much, unit = (local.steps, "step") if local.steps else (local.epochs, "epoch")
-    amount = f"{much} {unit}" if much == 1 else f"{much} {unit}s"
-    workers = f", {engine.workers} workers" if engine.workers > 1 else ""
-    held_out = f", {len(dataset.validation):,} rows held out for validation" if dataset.validation else ""
-    lines = [
-        f"method     {experiment.label}: {', '.join(_written(part) for part in federation.method.parts)}",
-        f"data       {dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test rows, "
-        f"{len(dataset.classes)} classes{held_out}",
-        *(f"partition  {line}" for line in skew.describe(counts, parts.notes, local.batch, federation.task.clients)),
-        f"model      {model.name}: {model.count:,} parameters",
-        f"work       {len(federation.plan.participants(1))} of {federation.task.clients} clients a round, {amount} of "
-        f"batch {local.batch}, {local.optimiser} at {local.lr:g} ({local.schedule.name})",
-        f"engine     {engine.name} on {engine.device}{workers}, {experiment.precision}",
-    ]
-    asked = experiment.data.augment
-    once = [rows for rows, yes in (("training rows", asked.frozen), ("test rows", asked.test)) if yes]
-    if once and _augment(experiment):
-        lines.append(f"augment    {' and '.join(once)} are cropped and flipped once, for all rounds")
-    if model.has_norm:
-        lines.append(f"batchnorm  {model.batchnorm}: {POLICIES[model.batchnorm]}")
-    if model.buffers:
-        lines.append(
-            "batchnorm  a partial batch is filled with further rows of the client (departure from the papers' code)"
-        )
-    return [*lines, *_departures(federation), *(f"warning    {line}" for line in too_many(federation.plan))]
-
-
-def _departures(federation: Federation) -> list[str]:
-    """What each method's file says under "Differs:"."""
-    lines = {}
-    for part in federation.method.parts:
-        _, _, text = (inspect.getdoc(inspect.getmodule(type(part))) or "").partition("Differs:")
-        if text.strip() and not text.strip().startswith("nothing"):
-            lines[type(part).__module__] = f"differs    {part.name}: {' '.join(text.split())}"
-    return list(lines.values())
-
-
-def _written(part: object) -> str:
-    fields = getattr(part, "__dataclass_fields__", {})
-    inside = ", ".join(f"{name} {getattr(part, name)}" for name in fields)
-    return f"{part.name}({inside})" if inside else str(part.name)  # type: ignore[attr-defined]

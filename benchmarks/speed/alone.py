@@ -1,7 +1,8 @@
 """The bare loop in a process of its own, where a CPU's memory is handled as in any script.
 
 unskew has the C library keep freed memory for the whole process (unskew/process.py), and a bare loop beside it would be
-faster than the one a practitioner starts. Each line that comes in is a round's clients, each that goes out an answer.
+faster than the one a practitioner starts. Each line that comes in has a round's clients and their rows, each that goes
+out says that it is over.
 """
 
 from __future__ import annotations
@@ -13,27 +14,27 @@ from pathlib import Path
 
 import torch
 from bare import Bare
+from torch import Tensor
 from workloads import WORKLOADS
+
+from unskew.core.per_client import PerClient
 
 
 class Alone:
     """Plays rounds in another process; threads as asked for."""
 
-    def __init__(self, workload: str, rows: list[list[int]], precision: str, threads: int) -> None:
+    def __init__(self, workload: str, rows: PerClient[Tensor], precision: str, threads: int) -> None:
         command = [sys.executable, str(Path(__file__)), workload, precision, str(threads)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._tell(rows)
-
-    def round(self, clients: list[int]) -> None:
-        self._tell(clients)
+        self._rows = rows
 
     def close(self) -> None:
         self._process.communicate()
 
-    def _tell(self, what: object) -> None:
+    def round(self, clients: list[int]) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.write(json.dumps([(k, self._rows[k].tolist()) for k in clients]) + "\n")
         self._process.stdin.flush()
         if not self._process.stdout.readline():
             raise RuntimeError("the bare loop's process ended; its error is above")
@@ -43,12 +44,11 @@ def main() -> None:
     workload, precision, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
     load = WORKLOADS[workload]
-    data, rows = load.data(), [torch.tensor(row) for row in json.loads(sys.stdin.readline())]
-    bare = Bare(load, rows, data.train.x, data.train.y, "cpu", precision)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    data = load.data()
+    bare = Bare(load, {}, data.train.x, data.train.y, "cpu", precision)
     for line in iter(sys.stdin.readline, ""):
-        bare.round(json.loads(line))
+        bare.rows = {k: torch.tensor(rows) for k, rows in json.loads(line)}
+        bare.round(list(bare.rows))
         sys.stdout.write("done\n")
         sys.stdout.flush()
 

@@ -61,10 +61,10 @@ class BareLoop:
         torch.backends.cudnn.benchmark = len({len(index[k]) for k in source.plan.participants(1)}) == 1
         there: Callable[[int], torch.Tensor] = lambda k: index[k].to(how.device)  # noqa: E731
         rows = [there(k) for k in range(clients)] if clients <= MANY else ByRule(there)
-        data = load.data()
         if how.device == "cpu":
-            self.bare = Alone(load.name, [row.tolist() for row in rows], how.precision, how.workers)
+            self.bare = Alone(load.name, rows, how.precision, how.workers)
         else:
+            data = load.data()
             self.bare = Bare(load, rows, data.train.x, data.train.y, how.device, how.precision)
         self.plan, self.round = source.plan, 0
 

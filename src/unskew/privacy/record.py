@@ -5,23 +5,21 @@ Rows of the same attack on the same setting are replaced, others stay, and the o
 
 from __future__ import annotations
 
-import io
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unskew.environment import commit, device_name, pick_device
-from unskew.errors import UserError
 from unskew.experiment import Experiment
 from unskew.privacy.attacks import ATTACKS
 from unskew.privacy.audit import Audit
 from unskew.privacy.threat import SERVER, Threat
 from unskew.privacy.written import COLUMNS, WHERE
 from unskew.results.load import load
-from unskew.results.whole import write_whole
+from unskew.results.recorded import keep
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 SETTING = ("model", "batch", "local", "round", "run_seed", "threat", "iterations")
 KEY = ["dataset", "method", "defence", *SETTING[:-1], "attack", "seed"]
@@ -44,7 +42,7 @@ def record(audit: Audit, folder: Path, device: str = "auto") -> Path:
     ]
     path = folder / "audit" / "leak.csv"
     if lines:
-        _keep(path, pd.DataFrame(lines)[[*COLUMNS, *WHERE, *SETTING]].astype(str))
+        keep(path, pd.DataFrame(lines)[[*COLUMNS, *WHERE, *SETTING]], KEY, ORDER)
     return path
 
 
@@ -72,37 +70,3 @@ def _threat(threat: Threat) -> str:
 def _iterations(audit: Audit, attack: str) -> int | str:
     name = attack.partition("/")[0]
     return audit.budget.iterations_of(name) if name in ATTACKS else ""
-
-
-def _keep(path: Path, rows: pd.DataFrame) -> None:
-    import pandas as pd
-
-    if path.exists():
-        old = _read(path, [str(name) for name in rows.columns])
-        mine = set(map(tuple, rows[KEY].to_numpy()))
-        rows = pd.concat([old[[tuple(key) not in mine for key in old[KEY].to_numpy()]], rows])
-    keys = [[_natural(cell) for cell in line] for line in rows[ORDER].to_numpy()]
-    rows = rows.iloc[sorted(range(len(rows)), key=keys.__getitem__)]
-    text = io.StringIO()
-    rows.to_csv(text, index=False, lineterminator="\n")
-    write_whole(path, text.getvalue().encode())
-
-
-def _read(path: Path, columns: list[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        old = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: expected a table of recorded leaks, found: {error}; move it away") from error
-    if (found := [str(name) for name in old.columns]) != columns:
-        raise UserError(f"{path}: expected the columns {','.join(columns)}, found {','.join(found)}; move it away")
-    return old
-
-
-def _natural(text: str) -> tuple[int, float, str]:
-    """Numbers by size and before words."""
-    try:
-        return 0, float(text), ""
-    except ValueError:
-        return 1, 0.0, text

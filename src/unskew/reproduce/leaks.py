@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unskew.compare.grid import Cell
-from unskew.reproduce.record import changed_settings, natural
+from unskew.reproduce.record import changed_settings
 from unskew.results.load import Loaded
-from unskew.results.whole import write_whole
+from unskew.results.recorded import keep
 
 KEY = ["dataset", "method", "defence", "attack", "seed"]
 ORDER = [*KEY, "image", "restart", "metric", "space"]
@@ -33,10 +33,5 @@ def record(played: Sequence[tuple[Cell, Loaded]], path: Path) -> list[Path]:
         return []
     fresh = pd.concat(found).drop_duplicates()
     fresh["value"] = [f"{float(value):.6g}" for value in fresh["value"]]
-    if path.exists():
-        old = pd.read_csv(path, dtype=str, keep_default_na=False)
-        mine = set(map(tuple, fresh[KEY].to_numpy()))
-        fresh = pd.concat([old[[tuple(key) not in mine for key in old[KEY].to_numpy()]], fresh])
-    places = sorted(range(len(fresh)), key=lambda i: [natural(fresh[name].iloc[i]) for name in ORDER])
-    write_whole(path, fresh.iloc[places].to_csv(index=False, lineterminator="\n").encode())
+    keep(path, fresh, KEY, ORDER)
     return [path]

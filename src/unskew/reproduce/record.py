@@ -16,7 +16,7 @@ from unskew.reproduce.names import skew, stands_for
 from unskew.reproduce.plan import Plan
 from unskew.reproduce.printed import read
 from unskew.results.load import Loaded
-from unskew.results.whole import write_whole
+from unskew.results.recorded import keep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,22 +41,8 @@ def record(plan: Plan, played: Sequence[tuple[Cell, Loaded]], folder: Path) -> l
     curves = pd.concat([_curve(line, run) for line, run in lines.values()])
     files = {"accuracy.csv": pd.DataFrame([line for line, _ in lines.values()])[ACCURACY], "curves.csv": curves[CURVES]}
     for name, fresh in files.items():
-        keep(folder / plan.target.paper / name, fresh)
+        keep(folder / plan.target.paper / name, fresh, KEY, ORDER)
     return [folder / plan.target.paper / name for name in files]
-
-
-def keep(path: Path, fresh: pd.DataFrame) -> None:
-    """The file with these rows in it."""
-    import pandas as pd
-
-    rows = fresh.astype(object).where(fresh.notna(), "").astype(str)
-    if path.exists():
-        old = pd.read_csv(path, dtype=str, keep_default_na=False)
-        mine = set(map(tuple, rows[KEY].to_numpy()))
-        rows = pd.concat([old[[tuple(key) not in mine for key in old[KEY].to_numpy()]], rows])
-    order = [name for name in ORDER if name in rows]
-    places = sorted(range(len(rows)), key=lambda i: [natural(rows[name].iloc[i]) for name in order])
-    write_whole(path, rows.iloc[places].to_csv(index=False, lineterminator="\n").encode())
 
 
 def key_of(plan: Plan, cell: Cell) -> tuple[str, ...]:
@@ -126,11 +112,3 @@ def _fields(method: Sequence[Any]) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def natural(text: str) -> tuple[int, float, str]:
-    """Numbers by size and before words."""
-    try:
-        return 0, float(text), ""
-    except ValueError:
-        return 1, 0.0, text

@@ -136,6 +136,17 @@ def test_status_tells_numbers_of_a_paper_from_examples_of_our_own(tmp_path: Path
     assert known._tested(file) == "papers' numbers tested"
 
 
+def test_a_method_is_shown_in_the_setting_that_most_others_were_played_in(tmp_path: Path) -> None:
+    lines = ["table,method,dataset,setting,model,preset,partition_seed,seed,rounds,best"]
+    played = ("figure9,fedmix,q=3,1", "table1,fedavg,a=1,2", "table1,fedmix,a=1,3", "table1,fedavg,q=3,4")
+    for one in (*played, "table1,fedmix,q=3,5", "table1,flea,q=3,6"):
+        table, name, setting, best = one.split(",")
+        lines.append(f"{table},{name},c,{setting},m,paper,1,0,9,{best}")
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "accuracy.csv").write_text("\n".join(lines) + "\n")
+    assert known._recorded("fedmix", tmp_path) == ["c q=3: 5.00 % (FedAvg 4.00, 1 seed)"]
+
+
 def test_pages_are_up_to_date(tmp_path: Path, unskew: Command) -> None:
     assert unskew("methods", "--markdown", tmp_path).code == 0
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}

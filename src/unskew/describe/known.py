@@ -73,15 +73,17 @@ def _tested(file: Path) -> str:
 
 
 def _recorded(name: str, results: Path) -> list[str]:
-    """One line a dataset: the setting with most repetitions; of several with as many the paper's, or the first."""
+    """One line a dataset: the setting with most repetitions; of several with as many the paper's preset, then the one
+    that most methods were played in, or the first."""
     import pandas as pd  # slow, and only the repository's own helper comes here
 
     lines = []
     for path in sorted(results.glob("*/accuracy.csv")):
         rows = pd.read_csv(path, dtype={"partition_seed": str}, keep_default_na=False)
         for dataset, mine in rows[rows["method"] == name].groupby("dataset", sort=False):
+            beside = rows[rows["dataset"] == dataset].groupby(SAME)["method"].nunique().to_dict()
             groups = mine.groupby(SAME, sort=False)
-            key, most = max(groups, key=lambda each: (len(each[1]), each[0][3] == "paper"))
+            key, most = max(groups, key=lambda each: (len(each[1]), each[0][3] == "paper", beside[each[0]]))
             setting = str(key[1])
             where = dict(zip(SAME, key)) | {"dataset": dataset, "method": "fedavg", "setting": _shared(setting)}
             base = rows[(rows[list(where)] == pd.Series(where)).all(axis=1)].merge(most[REPETITION], on=REPETITION)

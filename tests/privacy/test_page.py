@@ -97,8 +97,7 @@ def test_a_metric_that_nobody_knows_is_refused() -> None:
 
 def test_the_headline_counts_images_by_run() -> None:
     page = made()
-    back = recognised(best_tries(page.leaks))
-    headline = found(back, page.verdicts).headline
+    headline = found(best_tries(page.leaks), page.verdicts).headline
     assert headline.startswith(f"All {IMAGES} images came back from what fedavg sent; ")
     assert f"none of {IMAGES} from fedavg + noise 0.01." in headline
 
@@ -106,10 +105,19 @@ def test_the_headline_counts_images_by_run() -> None:
 def test_runs_that_gave_away_as_much_are_named_together_and_the_ends_are_never_left_out() -> None:
     values = {"a": 6, "b": 6, "c": 5, "d": 4, "e": 3, "f": 2, "g": 0}
     leaks = [_leak(30.0 if i < n else 9.0, image=i, method=name) for name, n in values.items() for i in range(6)]
-    said = found(recognised(best_tries(leaks)), ()).headline
+    said = found(best_tries(leaks), ()).headline
     assert said == "All 6 images came back from what a and b sent; 5 of 6 from c; 4 of 6 from d; …; none of 6 from g."
-    alone = found(recognised(best_tries([_leak(9.0)])), ()).headline
+    alone = found(best_tries([_leak(9.0)]), ()).headline
     assert alone == "None of 1 image came back from what fedavg sent."
+
+
+def test_contexts_that_were_named_are_in_the_headline() -> None:
+    context = [
+        _leak(v, image=-1, metric="context accuracy", space="600 items", method=m)
+        for m, v in (("a", 95.0), ("b", 80.0))
+    ]
+    said = found(best_tries([_leak(9.0, method="a"), *context]), ()).headline
+    assert said == "None of 1 image came back from what a sent; where pictures were taken can be told from what a sent."
 
 
 def test_names_beside_discs_hide_neither_one_another_nor_a_disc() -> None:
@@ -124,7 +132,7 @@ def test_names_beside_discs_hide_neither_one_another_nor_a_disc() -> None:
 
 def test_without_pictures_the_headline_is_the_verdicts() -> None:
     verdicts = (Verdict("weights", "resisted", ""), Verdict("control", "unknown", ""))
-    said = found(recognised(best_tries([])), verdicts)
+    said = found(best_tries([]), verdicts)
     assert said.headline == "Weights: attacked and resisted, at this budget; control: no attack known here."
     assert "proves nothing" in said.detail
 

@@ -68,6 +68,11 @@ def test_the_decoder_is_the_papers_and_gives_rows_of_the_right_shape() -> None:
     assert net(torch.zeros(2, 16, 32, 32)).shape == (2, 3, 32, 32)
     assert decoders.net((16, 16, 86), (2, 64, 344))(torch.zeros(1, 16, 16, 86)).shape == (1, 2, 64, 344)
     assert decoders.net((5,), (1, 2, 2))(torch.zeros(3, 5)).shape == (3, 1, 2, 2)
+    seen = torch.zeros(1, 128, 20, 7, requires_grad=True)  # wider than the rows: no column of it may be left out
+    found = decoders.net((128, 20, 7), (1, 128, 3))(seen)
+    assert found.shape == (1, 1, 128, 3)
+    found.sum().backward()
+    assert (seen.grad.abs().sum((0, 1, 2)) > 0).all()
 
 
 def test_a_head_that_keeps_the_picture_gives_it_away(flea: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +111,12 @@ def test_contexts_are_told_better_from_more_items(flea: Path, monkeypatch: pytes
     few, some, many = (values(found, "context", "context accuracy", f"{n} items")[0] for n in (4, 60, 600))
     assert many > 95
     assert few < some <= many
+    with_decoder = audited(flea, iterations=150)  # a decoder that brings nothing back must not hide what contexts tell
+    for one in (found, with_decoder):
+        verdict = next(v for v in one.verdicts if v.kind == "features")
+        assert verdict.state == "recovered"
+        assert "the context was named for 90 % or more" in verdict.words
+    assert "0 of 20 images" in verdict.words
     assert column("context accuracy", "600 items") == "context named, % (600 items)"
 
 
@@ -136,10 +147,19 @@ def test_raw_rows_need_no_attack(tmp_path: Path) -> None:
     assert torch.equal(shown.true, shown.recovered)
 
 
-def test_what_is_broadcast_is_seen_by_everybody(flea: Path) -> None:
-    for threat in ("sum-only", "fellow-client"):
-        found = audited(flea, threat=find(threat), on_shared=("decoder",), iterations=2)
-        assert next(v.state for v in found.verdicts if v.kind == "features") != "unknown"
+@pytest.mark.parametrize("threat", ["sum-only", "fellow-client"])
+def test_what_is_broadcast_is_seen_by_everybody_and_nothing_else(threat: str, tmp_path: Path) -> None:
+    """Features of round 1 go down in round 2; those of round 2, the last, never do."""
+    run = played(tmp_path / "run", "flea", rounds=2, record={"rounds": [1, 2]})
+    found = audited(run, threat=find(threat), on_shared=("decoder",), iterations=2)
+    assert next(v.state for v in found.verdicts if v.kind == "features") != "unknown"
+    assert {leak.attack for leak in found.leaks if leak.metric == "mse"} == {"decoder/round-1"}
+
+
+def test_features_that_nobody_was_sent_are_not_seen_by_fellow_clients(flea: Path) -> None:
+    found = audited(flea, threat=find("fellow-client"), on_shared=("decoder",), iterations=2)
+    features = next(v for v in found.verdicts if v.kind == "features")
+    assert (features.state, "was not sent on to anybody" in features.words) == ("unknown", True)
 
 
 def test_without_a_fitting_attack_it_is_said(flea: Path) -> None:

@@ -120,14 +120,13 @@ class Federation:
 
     def _train(self, snap: Snapshot, participants: list[int], report: Report) -> tuple[Inbox, dict[str, Inbox]]:
         """The clients' messages, and by part what exchanges after training brought."""
-        received = self.received(snap)
-        self._send_down(snap, "train", participants, received)
+        received, busy = self.received(snap), [k for k in participants if self.rows[k]]
+        self._send_down(snap, "train", busy, received)
         parts = {part.name: part for part in self.method.parts}
         declared = {name: part.sends for name, part in parts.items()}
         inbox = self._inbox(declared)
         due = [p for p in parts.values() if p.exchange is not None and p.exchange.when == "after training"]
         shared = {part.name: self._inbox({part.name: part.shares}) for part in due}
-        busy = [k for k in participants if self.rows[k]]
         terms: dict[int, State] = {}
         for outcome in self.engine.train(snap.round, received, busy, self.store.get):
             size = torch.tensor(self.rows[outcome.client])

@@ -47,7 +47,8 @@ def attempt(
         if kind != "raw":
             raise
     if kind != "raw" and not leaks:
-        raise NoAttackError(f"not attacked: {' and '.join(ON_SHARED)} were not asked for")
+        asked = "; ".join(words) or f"{' and '.join(ON_SHARED)} were not asked for"
+        raise NoAttackError(f"not attacked: {asked}")
     return Attempt(kind, name, (), "", tuple(leaks), ", ".join(words), THEMSELVES.get(kind, "")), pictures
 
 

@@ -87,15 +87,31 @@ def shared(
     owner = next(p for p in world.setting.method.parts if p.name == part)
     if threat.up != "each" and artefact not in owner.broadcasts:
         raise NoAttackError("not in what this attacker sees, so not attacked")
-    found = 0
+    found, unseen = 0, 0
     for one in recorded:
+        if threat.up != "each" and not _sent_on(world, one.round, part, artefact):
+            unseen += 1
+            continue
         sent = [s for s in one.sent if (s.entry.direction, s.entry.part, s.entry.artefact) == ("up", part, artefact)]
         items = _items(world, one, sent, part, artefact, images)
         if items is not None:
             found += 1
             yield items
+    if unseen and not found:
+        raise NoAttackError("of the recorded rounds was not sent on to anybody, so not attacked")
     if not found:
         raise NoAttackError("in no recorded round, so not attacked")
+
+
+def _sent_on(world: World, round: int, part: str, artefact: str) -> bool:
+    """Whether what came up in a round went down again: before the next came up, unless the part keeps all there was."""
+    ledger = world.run.ledger.reset_index(drop=True)
+    mine = ledger[(ledger["part"] == part) & (ledger["artefact"] == artefact)]
+    up, down = mine[mine["direction"] == "up"], mine[mine["direction"] == "down"]
+    came = up[up["round"] == round].index
+    later = up[up["round"] > round].index
+    until = later.min() if len(later) and (mine["kind"] == "features").all() else len(ledger)
+    return bool(len(came)) and bool(((down.index > came.min()) & (down.index < until)).any())
 
 
 def _items(world: World, recorded: Recorded, sent: list[Sent], part: str, artefact: str, images: int) -> Shared | None:

@@ -42,10 +42,11 @@ def _one(attempt: Attempt, budget: Budget) -> tuple[str, str]:
         return "unknown", f"{attempt.name}: {attempt.reason}"
     if attempt.plain:
         return "recovered", f"{attempt.name}: {attempt.plain} left, there is nothing to attack"
+    named = max((leak.value for leak in attempt.leaks if leak.metric == "context accuracy"), default=0.0) >= NAMED
+    told = f"the context was named for {NAMED:g} % or more; " if named else ""
     if not any(leak.image >= 0 for leak in attempt.leaks):
-        named = max(leak.value for leak in attempt.leaks if leak.metric == "context accuracy")
-        how = f"{attempt.name}: {budget.threat.name}, {attempt.tried}"
-        return ("recovered", how) if named >= NAMED else ("resisted", f"{how}; {PROVES}")
+        how = f"{attempt.name}: {told}{budget.threat.name}, {attempt.tried}"
+        return ("recovered", how) if named else ("resisted", f"{how}; {PROVES}")
     best = _best(attempt.leaks, "psnr", "unit, range 1", max)
     unit, good = "dB", {image: value for image, value in best.items() if value >= CLEAR}
     figure = f"best {max(best.values()):.1f} dB" if best else ""
@@ -55,8 +56,9 @@ def _one(attempt: Attempt, budget: Budget) -> tuple[str, str]:
         figure = f"least normalised MSE {min(best.values()):.2g}"
     limit = f"{CLEAR:g} dB or more" if unit == "dB" else f"a normalised MSE of {NEAR:g} or less"
     tried = attempt.tried or ", ".join(budget.words(name) for name in budget.attacks)
-    how = f"{attempt.name}: {len(good)} of {len(best)} images at {limit}, {figure}; {budget.threat.name}, {tried}"
-    return ("recovered", how) if good else ("resisted", f"{how}; {PROVES}")
+    images = f"{len(good)} of {len(best)} images at {limit}, {figure}"
+    how = f"{attempt.name}: {images}; {told}{budget.threat.name}, {tried}"
+    return ("recovered", how) if good or named else ("resisted", f"{how}; {PROVES}")
 
 
 def _best(leaks: tuple[Leak, ...], metric: str, space: str, choose: object) -> dict[int, float]:

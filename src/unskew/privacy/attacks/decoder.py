@@ -10,8 +10,9 @@ Privacy-preserving Feature Augmentation", KDD 2024, appendix D.
 (2) is linear: it finds what a linear map can, and a deeper net may find more. An attack that fails proves nothing.
 Differs: the paper's decoder learns from all training rows, this one from those of clients that are not attacked. Adam
 in place of SGD with momentum, and features standardised by channel, which a linear map can undo: both only help the
-attacker. His rows are not augmented. Features of another size than the rows are enlarged first; those that are no
-images get a single linear layer in place of (2). Rows that are no pixels are learned as the model takes them.
+attacker. His rows are not augmented. Features smaller than the rows are enlarged first; those that are larger in some
+direction, or no images, get a single linear layer in place of (2): making them smaller would throw away what they tell.
+Rows that are no pixels are learned as the model takes them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Decoded(NamedTuple):
 
 def net(features: tuple[int, ...], row: tuple[int, ...]) -> nn.Sequential:
     """(2)."""
-    if len(features) != 3 or len(row) != 3:
+    if len(features) != 3 or len(row) != 3 or any(f > r for f, r in zip(features[1:], row[1:])):
         size = int(torch.tensor(features).prod()), int(torch.tensor(row).prod())
         return nn.Sequential(nn.Flatten(), nn.Linear(*size), nn.Unflatten(1, row))
     enlarge = [nn.Upsample(row[1:])] if features[1:] != row[1:] else []

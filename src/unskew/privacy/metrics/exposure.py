@@ -3,7 +3,8 @@
 (1) exposure(t) = sum_ij xi_ij / K^2, xi_ij = 1 once client j has received, up to round t, what client i put in
 
 Directed, as FLea's figure needs it: with a tenth of the clients in each round 1 - 0.99^49 = 38.9 % in round 50; the
-symmetric reading would give 59 %. A client counts against itself only where it gets its own features back.
+symmetric reading would give 59 %. A client counts against itself only where it gets its own features back; one that
+sent no bytes put nothing in.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def exposure(ledger: pd.DataFrame, kind: str, clients: int, pool: Pool = "latest
     givers: dict[str, tuple[object, set[int]]] = {}  # part -> when its latest uploads came, and whose are in the pool
     last = int(ledger["round"].max()) if len(ledger) else 0
     by_round = np.zeros(last + 1)
-    rows = ledger.loc[ledger["kind"] == kind, ["round", "phase", "client", "direction", "part"]]
+    passed = (ledger["kind"] == kind) & ((ledger["direction"] == "down") | (ledger["bytes"] > 0))
+    rows = ledger.loc[passed, ["round", "phase", "client", "direction", "part"]]
     for round, phase, client, direction, part in rows.itertuples(index=False):
         when, inside = givers.get(part, (None, set()))
         if direction == "down":

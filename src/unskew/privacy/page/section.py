@@ -12,7 +12,7 @@ from unskew.privacy.page import words
 from unskew.privacy.page.grids import grids
 from unskew.privacy.page.input import Utility
 from unskew.privacy.page.known import RECOGNISABLE
-from unskew.privacy.page.summary import best_tries, by_attack, recognised, utilities
+from unskew.privacy.page.summary import best_tries, by_attack, utilities
 from unskew.privacy.page.table import tables
 from unskew.privacy.page.write import HERE, environment
 from unskew.report.page import Extra
@@ -26,7 +26,7 @@ def section(audit: Audit, page: Path, title: str, how: str) -> Extra:
     """What came back from the messages. page: the audit's own, as the other page links to it; how: who sent what."""
     text = environment().get_template("section.html").render(
         title=title,
-        finding=words.found(recognised(best_tries(audit.leaks)), tuple(audit.verdicts)),
+        finding=words.found(best_tries(audit.leaks), tuple(audit.verdicts)),
         how=how,
         grids=grids(audit.pictures),
         recognisable=f"{RECOGNISABLE:g}",
@@ -39,11 +39,11 @@ def section(audit: Audit, page: Path, title: str, how: str) -> Extra:
 
 def beside(audits: Sequence[Audit], runs: Sequence[Loaded], page: Path, how: str) -> Markup:
     """Accuracy and bytes of runs on one dataset, and beside them how near the audits of some came to the rows."""
-    leaks = [leak for audit in audits for leak in audit.leaks if leak.metric in PIXELS]
-    best = best_tries([leak for leak in leaks if leak.space.startswith("unit")])
-    (table,) = tables(by_attack(best), utilities([Utility.of(run) for run in runs]))
+    best = best_tries([leak for audit in audits for leak in audit.leaks])
+    near = best[best["metric"].isin(PIXELS) & best["space"].str.startswith("unit")]
+    (table,) = tables(by_attack(near), utilities([Utility.of(run) for run in runs]))
     text = environment().get_template("beside.html").render(
-        finding=words.found(recognised(best), tuple(verdict for audit in audits for verdict in audit.verdicts)),
+        finding=words.found(best, tuple(verdict for audit in audits for verdict in audit.verdicts)),
         how=how,
         table=table,
         grids=grids([shown for audit in audits for shown in audit.pictures]),

@@ -11,6 +11,7 @@ import pandas as pd
 from unskew.privacy.leak import Leak
 from unskew.privacy.page.input import Utility, label
 from unskew.privacy.page.known import NO_LEAKS, RECOGNISABLE, known
+from unskew.privacy.verdict import NAMED
 
 RUN = ["dataset", "label", "attack"]
 COLUMNS = ["method", "defence", "attack", "dataset", "image", "restart", "metric", "space", "value", "seed"]
@@ -59,6 +60,12 @@ def recognised(best: pd.DataFrame) -> pd.DataFrame:
         attack = str(means.index[int(means.fillna(-np.inf).to_numpy().argmax())])
         out.append((dataset, name, len(top), int((top >= RECOGNISABLE).sum()), float(top.max()), attack))
     return pd.DataFrame(out, columns=["dataset", "label", "images", "found", "top", "attack"])
+
+
+def contexts_named(best: pd.DataFrame) -> list[str]:
+    """Labels of the runs whose contexts an attack named as often as counts as recovered."""
+    rows = best[(best["metric"] == "context accuracy") & (best["value"] >= NAMED)]
+    return [str(name) for name in rows["label"].unique()]
 
 
 def utilities(runs: Sequence[Utility]) -> pd.DataFrame:

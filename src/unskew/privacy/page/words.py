@@ -8,6 +8,7 @@ import pandas as pd
 
 from unskew.privacy.leak import Verdict
 from unskew.privacy.page.known import RECOGNISABLE
+from unskew.privacy.page.summary import contexts_named, recognised
 from unskew.results.finding import Finding
 from unskew.results.units import listed
 
@@ -23,8 +24,9 @@ STATES = {
 NAMED = 4  # outcomes that the headline has room for
 
 
-def found(back: pd.DataFrame, verdicts: tuple[Verdict, ...]) -> Finding:
-    """Headline and detail, by pictures where there are any, else by verdicts. back: of `recognised`."""
+def found(best: pd.DataFrame, verdicts: tuple[Verdict, ...]) -> Finding:
+    """Headline and detail, by pictures where there are any, else by verdicts. best: of `best_tries`."""
+    back = recognised(best)
     if back.empty:
         return Finding(_by_verdicts(verdicts), CAUTION)
     rows = back.sort_values("found", ascending=False, kind="stable")
@@ -37,6 +39,8 @@ def found(back: pd.DataFrame, verdicts: tuple[Verdict, ...]) -> Finding:
     said += [f"{count} from {listed(names)}" for count, names in others]
     if len(said) > NAMED:  # the worst and the best are what one wants to know
         said = [*said[: NAMED - 1], "…", said[-1]]
+    if named := contexts_named(best):
+        said.append(f"where pictures were taken can be told from what {listed(named)} sent")
     top = rows.iloc[int(rows["top"].fillna(-1.0).to_numpy().argmax())]
     best = (
         ""

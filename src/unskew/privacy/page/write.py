@@ -19,7 +19,7 @@ from unskew.privacy.page.grids import grids
 from unskew.privacy.page.input import Curve, PageInput
 from unskew.privacy.page.known import RECOGNISABLE, column, known
 from unskew.privacy.page.pareto import pareto
-from unskew.privacy.page.summary import best_tries, by_attack, recognised, strongest, utilities
+from unskew.privacy.page.summary import best_tries, by_attack, strongest, utilities
 from unskew.privacy.page.table import tables
 from unskew.report.figures.sheet import VARIABLES, marks
 from unskew.report.panel import Drawing, Studio
@@ -50,7 +50,7 @@ def write(page: PageInput, path: Path) -> Path:
         .render(
             title=page.title,
             style=Markup("\n".join(sheet.read_text(encoding="utf-8") for sheet in sheets)),
-            finding=words.found(recognised(best), page.verdicts),
+            finding=words.found(best, page.verdicts),
             verdicts=sorted(page.verdicts, key=lambda verdict: list(words.STATES).index(verdict.state)),
             states=words.STATES,
             recognisable=f"{RECOGNISABLE:g}",

@@ -31,6 +31,20 @@ def test_close_to_float32_and_not_equal(method: str, engine: str, tmp_path: Path
     assert 0 < apart < 0.01
 
 
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_batchnorm_of_rows_that_are_no_images(engine: str, tmp_path: Path) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        body = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU())
+        net = nn.Sequential(body, nn.Linear(16, 10))
+    keys = {name: value for name, value in SETTING.items() if name != "model"}
+    experiment = us.Experiment(method="fedavg", precision="bf16", engine={"name": engine, "workers": 1}, **keys)
+    run = us.run(experiment, out=tmp_path / "run", model=net)
+    states = us.load(run.folder, model=net).model.state_dict()
+    assert all(bool(t.isfinite().all()) for t in states.values())
+    assert not torch.equal(states["0.2.running_mean"], net.state_dict()["0.2.running_mean"])
+
+
 def test_losses_see_float32_and_activations_are_half() -> None:
     body = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
     model = Model(nn.Sequential(body, nn.Linear(8, 3)), half=True)

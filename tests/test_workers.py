@@ -59,6 +59,15 @@ def test_what_goes_wrong_there_is_told_here(pool: Workers, do: str, error: type[
         list(pool.ask(asked(do, range(1))))
 
 
+def test_who_is_busy_is_not_waited_for_at_the_end() -> None:
+    workers = Workers(2, handle)
+    answers = workers.ask([*asked("add", range(1)), *asked("add", range(1, 3), seconds=60)])
+    next(answers)
+    answers.close()
+    workers.close()
+    assert [process.is_alive() for process in workers._processes] == [False, False]
+
+
 def test_whoever_was_left_busy_is_not_asked_again(pool: Workers) -> None:
     """His old answer would come for the new question, and be overwritten while it is read."""
     answers = pool.ask([*asked("add", range(1)), *asked("add", range(1, 2), seconds=1)])

@@ -5,7 +5,9 @@ import signal
 import threading
 
 import pytest
+import torch
 
+from unskew.engine.mapping import vmap
 from unskew.process import uninterrupted
 
 
@@ -31,6 +33,21 @@ def test_signal_arrives_after_the_block(number: signal.Signals) -> None:
     finally:
         done.set()
         signal.signal(number, before)
+
+
+def test_ctrl_c_does_not_leave_a_mapped_function_half_way() -> None:
+    """A level of vmap that stayed behind would break everything that the process does later."""
+    reached = []
+
+    def one(x: torch.Tensor) -> torch.Tensor:
+        os.kill(os.getpid(), signal.SIGINT)
+        reached.append(1)
+        return 2 * x
+
+    with pytest.raises(KeyboardInterrupt):
+        vmap(one)(torch.ones(3))
+    assert reached == [1]
+    assert torch._C._functorch.maybe_current_level() is None  # type: ignore[attr-defined]
 
 
 def test_other_threads_are_left_alone() -> None:

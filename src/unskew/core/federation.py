@@ -121,23 +121,25 @@ class Federation:
     def _train(self, snap: Snapshot, participants: list[int], report: Report) -> tuple[Inbox, dict[str, Inbox]]:
         """The clients' messages, and by part what exchanges after training brought."""
         received, busy = self.received(snap), [k for k in participants if self.rows[k]]
-        self._send_down(snap, "train", busy, received)
+        self._send_down(snap, "train", participants, received)
         parts = {part.name: part for part in self.method.parts}
         declared = {name: part.sends for name, part in parts.items()}
         inbox = self._inbox(declared)
         due = [p for p in parts.values() if p.exchange is not None and p.exchange.when == "after training"]
         shared = {part.name: self._inbox({part.name: part.shares}) for part in due}
         terms: dict[int, State] = {}
+        sizes = dict(zip(busy, torch.tensor([self.rows[k] for k in busy]).unbind())) if busy else {}
+        names = list(parts)
         for outcome in self.engine.train(snap.round, received, busy, self.store.get):
-            size = torch.tensor(self.rows[outcome.client])
-            snap.ledger.up(snap.round, "train", outcome.client, "model", "samples", SAMPLES, size)
-            terms[outcome.client] = dict(sorted(outcome.terms.items(), key=lambda term: _place(term[0], list(parts))))
+            snap.ledger.up(snap.round, "train", outcome.client, "model", "samples", SAMPLES, sizes[outcome.client])
+            terms[outcome.client] = dict(sorted(outcome.terms.items(), key=lambda term: _place(term[0], names)))
             # Together or not at all: state that belongs to a refused share must not stay with the client.
             whole = outcome.finite or is_finite(outcome.shared)
             taken = self._take_in(snap, "train", outcome, inbox, report, declared, whole)
             for name, sent in outcome.shared.items():
                 one = outcome._replace(message={name: sent}, mine={})
                 self._take_in(snap, "after training", one, shared[name], report, {name: parts[name].shares}, taken)
+            del outcome  # a view of its whole cohort's messages, which would live while the next cohort trains
         report.terms.update(finite_terms(snap.round, terms))
         return inbox, shared
 
@@ -168,9 +170,9 @@ class Federation:
         for part, sent in message.items():
             for name, value in sent.items():
                 snap.ledger.up(snap.round, phase, client, part, name, declared[part][name], value)
-        if taken:
+        if taken and outcome.mine:
             self.store.put(client, self.store.get(client) | outcome.mine)
-        elif client not in report.dropped:
+        elif not taken and client not in report.dropped:
             report.dropped.append(client)
         return taken
 

@@ -94,7 +94,9 @@ def unstack(tree: Any, m: int) -> list[Any]:
 
 def size_in_bytes(value: Value) -> int:
     """Bytes of the numbers in a value, as they would be written."""
-    return sum(leaf.numel() * leaf.element_size() for leaf in torch.utils._pytree.tree_leaves(value))
+    if isinstance(value, Tensor):
+        return value.nbytes
+    return sum(map(size_in_bytes, value.values() if isinstance(value, dict) else value))
 
 
 def as_state(value: Value) -> State:

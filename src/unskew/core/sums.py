@@ -26,7 +26,9 @@ class Sum:
     """A growing sum of one artefact: floats in float64, integers in int64."""
 
     name: str  # of the artefact
-    first: Value  # the first client's value, for names and types
+    kinds: dict[str, tuple[torch.dtype, torch.Size]]  # of the first client's tensors, which all others must have
+    whole: State  # the first client's integers
+    single: bool  # a tensor, and no dict of them
     total: State
     add_up: AddUp | None  # adds many messages at once, where an engine can; else they are added one by one
     weight: float = 0.0
@@ -38,8 +40,12 @@ class Sum:
     def like(cls, name: str, value: Value, add_up: AddUp | None) -> Sum:
         """A sum of nothing yet, for values such as this one."""
         # In the plain order of memory, whatever the message's is: a kernel walks through both.
-        zeros = {k: torch.zeros(t.shape, dtype=_wide(t), device=t.device) for k, t in as_state(value).items()}
-        return cls(name, value, zeros, add_up)
+        named = as_state(value)
+        zeros = {k: torch.zeros(t.shape, dtype=_wide(t), device=t.device) for k, t in named.items()}
+        # Not the value itself: it may be a view of a whole cohort's messages, which would live until the round ends.
+        whole = {k: t.clone() for k, t in named.items() if not t.is_floating_point()}
+        kinds = {k: (t.dtype, t.shape) for k, t in named.items()}
+        return cls(name, kinds, whole, not isinstance(value, dict), zeros, add_up)
 
     def add(self, value: Value, factor: float) -> None:
         self.weight += factor
@@ -59,19 +65,17 @@ class Sum:
     def finish(self, mean: bool) -> Any:
         """The sum or the weighted mean; a mean of integers has no meaning and is the first client's value."""
         self._catch_up()
-        like = as_state(self.first)
-        done = {key: (t / self.weight if mean else t).to(like[key].dtype) for key, t in self.total.items()}
-        if mean:
-            done |= {key: t for key, t in like.items() if not t.is_floating_point()}
-        return done if isinstance(self.first, dict) else done[""]
+        done = {key: (t / self.weight if mean else t).to(self.kinds[key][0]) for key, t in self.total.items()}
+        done |= self.whole if mean else {}
+        return done[""] if self.single else done
 
     def _check(self, named: State) -> None:
         """A kernel reads as many numbers of a message as the sum has."""
-        for key, t in as_state(self.first).items():
-            if key not in named or named[key].shape != t.shape or named[key].dtype != t.dtype:
+        for key, (dtype, shape) in self.kinds.items():
+            if key not in named or named[key].shape != shape or named[key].dtype != dtype:
                 raise UserError(
-                    f"artefact {self.name}: expected {key or 'a tensor'} of every client to be {t.dtype} "
-                    f"{list(t.shape)} as the first client's, found {_like(named.get(key))}; sums and means need that, "
+                    f"artefact {self.name}: expected {key or 'a tensor'} of every client to be {dtype} "
+                    f"{list(shape)} as the first client's, found {_like(named.get(key))}; sums and means need that, "
                     "reduce='each' does not"
                 )
 

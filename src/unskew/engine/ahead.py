@@ -29,6 +29,7 @@ class Ahead:
         self._plans[round] = {k: ClientPlan(setting, setting.source, method, work, round, nothing, k, {}) for k in busy}
         if 0 < len(busy) <= fit:
             self._whole = self._cohort(round, longest_first(setting.source, busy))
+            _ = self._whole.shapes  # kept there, so that the round does not wait for it
 
     def take(self, round: int, clients: list[int]) -> Cohort | None:
         """The cohort of these clients if their round was prepared; the rounds before it are over."""

@@ -7,14 +7,13 @@ feed stops listening to a client when it has ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from unskew.core.client import Facts, Moment, Received, knowing
 from unskew.core.method import Method
@@ -22,6 +21,7 @@ from unskew.core.part import Sizes, Stream
 from unskew.core.state import State, Tree, flatten, stack, tree_map
 from unskew.core.work import Work
 from unskew.engine.base import Setting, Source, laid_out, sent
+from unskew.engine.mapping import vmap
 
 
 class Cohort:
@@ -51,6 +51,11 @@ class Cohort:
         self._plan = tree_map(lambda t: sent(t, device), gathered)
         self.facts: Facts = vmap(lambda facts: knowing(method, facts))(source.facts_of(clients))
 
+    @cached_property
+    def shapes(self) -> Any:
+        """What a step of one client takes, by which a recorded step is known again."""
+        return shapes(self.between(0, 1, 1), 2)
+
     def between(self, first: int, last: int, width: int) -> Moment:
         """Inputs of steps first..last, each with leading axes [steps, width]."""
         now = tree_map(lambda t: t[:width, first:last].transpose(0, 1), self._plan)
@@ -77,7 +82,7 @@ class Cohort:
     def _rows(self, index: Tensor, draw: State) -> Tensor:
         raw, dtype = self.source.x[index], self.setting.dtype
         x = self.source.augment.apply(raw, draw, self.source.prepare) if draw else self.source.prepare(raw)
-        return laid_out(x.to(dtype))
+        return x.to(dtype)
 
 
 AHEAD = 32 * 2**20  # bytes of rows that are gathered at once
@@ -90,14 +95,20 @@ class OneClient:
         self._cohort, self.steps, self.work = cohort, cohort.steps[0], cohort.work
         row = cohort.source.x[0].numel() * cohort.setting.dtype.itemsize
         self._ahead = max(min(AHEAD // max(row * cohort.work.batch, 1), self.steps), 1)
-        self._first, self._ready = 0, cohort.between(0, self._ahead, 1)
+        self._first, self._ready = 0, self._gathered(0)
         self.facts: Facts = tree_map(lambda t: t[0], cohort.facts)
 
     def at(self, step: int) -> Moment:
         if not self._first <= step < self._first + self._ahead:
-            self._first, self._ready = step, self._cohort.between(step, min(step + self._ahead, self.steps), 1)
+            self._first, self._ready = step, self._gathered(step)
         at = step - self._first
         return tree_map(lambda t: t[at, 0], self._ready)
+
+    def _gathered(self, step: int) -> Moment:
+        moment = self._cohort.between(step, min(step + self._ahead, self.steps), 1)
+        x = moment.batch["x"]
+        # Here and not for stacks: mapped over clients, PyTorch's GroupNorm refuses rows whose channels are innermost.
+        return moment._replace(batch=moment.batch | {"x": laid_out(x.flatten(0, 2)).view(x.shape)})
 
 
 class ClientPlan:
@@ -206,3 +217,10 @@ def longest_first(source: Source, clients: list[int]) -> list[int]:
 
 def _like(mask: Tensor, ndim: int) -> Tensor:
     return mask.view(*mask.shape, *(1,) * (ndim - mask.ndim))
+
+
+def shapes(tree: Any, drop: int) -> Any:
+    """Names, shapes without the first `drop` axes, and types of a tree's tensors, whatever their order."""
+    if isinstance(tree, dict):
+        return tuple((name, shapes(tree[name], drop)) for name in sorted(tree))
+    return tuple(shapes(t, drop) for t in tree) if isinstance(tree, tuple) else (tuple(tree.shape[drop:]), tree.dtype)

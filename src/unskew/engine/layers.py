@@ -218,6 +218,17 @@ class BatchNorm2d(nn.BatchNorm2d):
         return type(layer) is nn.BatchNorm2d and layer.affine and layer.track_running_stats
 
 
+class BatchNorm1d(nn.BatchNorm1d):
+    """In float32 where rows are bf16: mapped over clients, PyTorch wants rows and statistics of one type."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return super().forward(at_least_float32(h)).to(h.dtype)
+
+    @staticmethod
+    def fits(layer: nn.Module) -> bool:
+        return type(layer) is nn.BatchNorm1d
+
+
 class MaxPool2d(nn.MaxPool2d):
     """Square windows that do not overlap."""
 
@@ -269,7 +280,7 @@ class Dropout(SeededDropout):
 def for_stack(blocks: nn.Sequential) -> nn.Sequential:
     """The same blocks and tensors with layers that know stacks; whatever does not fit stays as it is."""
     for layer in blocks.modules():
-        for kind in (Conv2d, BatchNorm2d, MaxPool2d, MeanPool2d, Linear, Dropout):
+        for kind in (Conv2d, BatchNorm1d, BatchNorm2d, MaxPool2d, MeanPool2d, Linear, Dropout):
             if kind.fits(layer):
                 layer.__class__ = kind
     return blocks

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from torch.func import vmap
-
 from unskew.core.client import Received
 from unskew.core.letter import Letter
 from unskew.core.part import Sizes
 from unskew.core.state import Message, State, Tree, stack
 from unskew.engine.base import Setting, sent
 from unskew.engine.feed import floats_as
+from unskew.engine.mapping import vmap
 
 
 def seal_draws(setting: Setting, round: int, client: int) -> dict[str, State]:

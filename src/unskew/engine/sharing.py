@@ -7,13 +7,13 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from unskew.core.client import Client, Facts
 from unskew.core.part import Sizes
 from unskew.core.state import State, stack
 from unskew.engine.base import Setting, sent
 from unskew.engine.feed import floats_as
+from unskew.engine.mapping import vmap
 
 
 def share_draws(setting: Setting, part: str, round: int, client: int) -> State:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 from torch.utils._pytree import tree_leaves
 
 from unskew.core.client import OWN, Facts, Moment, Received, descend_step, step_loss
@@ -21,8 +20,9 @@ from unskew.core.optimiser import slots_of
 from unskew.core.state import State, Tree, tree_map
 from unskew.core.work import Work
 from unskew.engine.base import Setting
-from unskew.engine.feed import Cohort
+from unskew.engine.feed import Cohort, shapes
 from unskew.engine.graph import Recorded, new_pool
+from unskew.engine.mapping import vmap
 from unskew.engine.ragged import widths
 
 AHEAD = 256 * 2**20  # bytes of batches made at once
@@ -137,15 +137,8 @@ def shape_of(work: Work, given: Given, feed: Cohort) -> tuple[Any, ...]:
         (type(p), *((f.name, v) for f in fields(p) if not isinstance(v := getattr(p, f.name), Tensor)))  # type: ignore[arg-type]
         for p in method.parts
     ]
-    shapes = (_shapes(received, 0), _shapes((mine, facts), 1), _shapes(feed.between(0, 1, 1), 2))
-    return (repr(parts), repr(replace(work, lr=0.0)), *shapes)
-
-
-def _shapes(tree: Any, drop: int) -> Any:
-    """Names, shapes without the first `drop` axes, and types of a tree's tensors, whatever their order."""
-    if isinstance(tree, dict):
-        return tuple((name, _shapes(tree[name], drop)) for name in sorted(tree))
-    return tuple(_shapes(t, drop) for t in tree) if isinstance(tree, tuple) else (tuple(tree.shape[drop:]), tree.dtype)
+    seen = (shapes(received, 0), shapes((mine, facts), 1), feed.shapes)
+    return (repr(parts), repr(replace(work, lr=0.0)), *seen)
 
 
 def _float_fields(method: Method) -> list[Tensor]:

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 from torch.utils._pytree import tree_leaves
 
 from unskew.core.client import OWN, Ending, Received, begin, finish, for_steps, own, step_loss
 from unskew.core.messages import pack
 from unskew.core.method import Method
+from unskew.core.part import Part
 from unskew.core.server import StandIn
 from unskew.core.state import State, Tree, stack, unstack
 from unskew.core.work import Work
@@ -31,6 +31,7 @@ from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_
 from unskew.engine.feed import Cohort, longest_first, signature
 from unskew.engine.fuse import fuse
 from unskew.engine.layers import for_stack
+from unskew.engine.mapping import vmap
 from unskew.engine.memory import bytes_of_step, cohort_size, memory_there_is
 from unskew.engine.sealing import seal_many
 from unskew.engine.sharing import share_many
@@ -100,6 +101,7 @@ class StackedEngine:
         for outcomes, fits in self._fitting(clients, size, play):
             self._sharing = fits if fits < size else self._sharing  # once too many are too many for good
             yield from outcomes
+            del outcomes
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
         """Scores of a split."""
@@ -116,8 +118,10 @@ class StackedEngine:
         """Cohorts of clients that can be stacked and that fit; outcomes are handed out in the order given."""
         method, _ = self.setting.planned(round)
         groups: dict[tuple[Any, ...], list[int]] = {}
+        streams = any(type(part).streams is not Part.streams for part in method.parts)  # else all are alike
         for k in clients:
-            groups.setdefault(signature(method, received, mine(k)), []).append(k)
+            tree = mine(k)
+            groups.setdefault(signature(method, received, tree) if streams or tree else (), []).append(k)
         done: dict[int, Outcome] = {}
         due = list(reversed(clients))
         for group in groups.values():
@@ -134,6 +138,7 @@ class StackedEngine:
             for outcomes, fits in self._fitting(group, self.limit, play):
                 self.limit = fits
                 done |= {outcome.client: outcome for outcome in outcomes}
+                del outcomes  # or they would live while the next cohort trains
                 while due and due[-1] in done:
                     yield done.pop(due.pop())
 
@@ -227,6 +232,7 @@ class StackedEngine:
                     raise
             else:
                 yield outcomes, size
+                del outcomes
                 continue
             # Out here, where the error and with it what the failed step had made are gone.
             self._release()

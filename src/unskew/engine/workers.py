@@ -22,6 +22,7 @@ from unskew.core.state import State
 from unskew.engine.arena import Arena
 from unskew.errors import UserError
 
+SOON = 0.5  # seconds in which processes that have nothing to do end by themselves
 Handle = Callable[[dict[str, Any], State], tuple[dict[str, Any], State]]
 
 
@@ -94,6 +95,9 @@ class Workers:
         for end, arena in self._ends.items():
             end.close()
             arena.close()
+        for process in self._processes:
+            process.join(timeout=SOON / len(self._processes))
+            process.terminate()  # in the middle of a client whose answer nobody waits for
         for process in self._processes:
             process.join(timeout=5)
 

@@ -12,7 +12,8 @@
 Paper: Xia, Ghosh, Qiu, Mascolo, "FLea: Addressing Data Scarcity and Label Skew in Federated Learning via
 Privacy-preserving Feature Augmentation", KDD 2024.
 In round 1 the buffer is empty: (3) and (4) are on the own rows, unmixed. A client shares the same rows every time, and
-their features live for one round. Logged: the three terms; c, c by chance and its corrected square; buffer; exposure.
+their features live for one round. Logged: the three terms; c, c by chance and its corrected square; buffer; exposure
+(8) of clients that have rows, where the ledger's also counts those that received features and have none.
 With `preset: released`, as the authors' code: round 1 has three times the epochs and lambda1 / 2; afterwards CE on the
 own rows is added, (4) is on the buffer's features unmixed, lambda2 falls by a thirtieth a round to a third; shared rows
 are drawn with replacement, none from fewer than 10.

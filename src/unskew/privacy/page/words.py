@@ -42,13 +42,13 @@ def found(best: pd.DataFrame, verdicts: tuple[Verdict, ...]) -> Finding:
     if named := contexts_named(best):
         said.append(f"where pictures were taken can be told from what {listed(named)} sent")
     top = rows.iloc[int(rows["top"].fillna(-1.0).to_numpy().argmax())]
-    best = (
+    closest = (
         ""
         if math.isnan(top["top"])
         else f"The closest picture has {top['top']:.1f} dB, from {top['label']} by {top['attack']}. "
     )
     known = f"An image counts as back from {RECOGNISABLE:g} dB on, in pixels from 0 to 1. "
-    return Finding(f"{_capital('; '.join(said))}.", best + known + CAUTION)
+    return Finding(f"{_capital('; '.join(said))}.", closest + known + CAUTION)
 
 
 def share(hits: int, images: int) -> str:

@@ -21,6 +21,7 @@ from unskew.commands.report import report
 from unskew.commands.reproduce import reproduce
 from unskew.commands.run import run
 from unskew.errors import Stopped, UserError
+from unskew.signals import listen
 
 INTERRUPTED = 130
 # What a newcomer needs first comes first in the help; a command that is not named here comes last.
@@ -63,14 +64,15 @@ app.add_typer(data_app, name="data")
 app.command()(export)
 
 
-def _end(number: int, frame: object) -> None:
-    """A request to end is a Ctrl-C, also where a shell made this process ignore Ctrl-C itself."""
+def _end() -> None:
     raise KeyboardInterrupt
 
 
 def main() -> None:
     """Run the command line: a user's mistake is one message and exit code 2, Ctrl-C is 130 and loses nothing."""
-    signal.signal(signal.SIGTERM, _end)
+    listen(signal.SIGTERM, _end)  # also where a shell made this process ignore Ctrl-C itself
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        listen(signal.SIGINT, _end)
     try:
         code = app(standalone_mode=False)
         if code == INTERRUPTED:  # typer may turn Ctrl-C into a return value

@@ -16,11 +16,11 @@ from unskew.engine.base import Score, sum_of, to_device
 from unskew.environment import describe
 from unskew.errors import UserError
 from unskew.prepare import Prepared
-from unskew.process import uninterrupted
 from unskew.results.folder import Folder
 from unskew.results.messages import to_files
 from unskew.results.rows import Row, RowMaker, accuracy
 from unskew.results.tables import CLIENTS, Summary, Table, best_of, summarise
+from unskew.signals import uninterrupted
 from unskew.track import opened
 from unskew.watch import Callback, Round, Show, tell
 

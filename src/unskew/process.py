@@ -1,11 +1,9 @@
-"""What a run changes in the process it lives in: memory, precision, device, signals, full disks."""
+"""What a run changes in the process it lives in: memory, precision, device, full disks."""
 
 import contextlib
 import ctypes
 import errno
 import platform
-import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,27 +44,6 @@ def keep_freed_memory() -> None:
 def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
     """Make a GPU the current one, on which CUDA graphs and kernels of our own start; the caller's comes back."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C and a request to end back for a moment; they arrive when it is over.
-
-    By handlers, not by a mask: a mask holds for one thread, and another one would take the signal.
-    """
-    if threading.current_thread() is not threading.main_thread():  # signals never arrive here
-        yield
-        return
-    waiting: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda got, frame: waiting.append(got)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-    for late in waiting:
-        signal.raise_signal(late)
 
 
 @contextlib.contextmanager

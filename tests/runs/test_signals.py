@@ -2,13 +2,16 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 
 from unskew.engine.mapping import vmap
-from unskew.process import uninterrupted
+from unskew.signals import uninterrupted
 
 
 def block(number: signal.Signals, finished: list[int]) -> None:
@@ -61,3 +64,37 @@ def test_other_threads_are_left_alone() -> None:
     thread.start()
     thread.join()
     assert seen == [1]
+
+
+SLOW = """
+import time
+try:
+    for _ in range(30):
+        time.sleep(0.01)
+except BaseException:
+    swallowed = True
+"""
+PROGRAM = """
+import os, signal, sys, threading, time
+from unskew.signals import listen
+
+def end():
+    raise KeyboardInterrupt
+
+listen(signal.SIGTERM, end)
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+try:
+    import slow
+    print("whole" if not hasattr(slow, "swallowed") else "half", flush=True)
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("ended", flush=True)
+"""
+
+
+def test_a_request_to_end_inside_an_import_waits_until_it_is_over(tmp_path: Path) -> None:
+    """Who imports may swallow it, and then nobody has asked: torch takes a second to be imported."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=25)
+    assert (done.stdout.split(), done.stderr) == (["whole", "ended"], "")

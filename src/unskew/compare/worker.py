@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from unskew.errors import UserError
+from unskew.signals import listen
 
 INTERRUPTED = 130
 
@@ -57,7 +58,7 @@ def serve(lines: IO[str], teller: Teller) -> None:
             teller.tell("done")
 
 
-def _end(number: int, frame: object) -> None:
+def _end() -> None:
     """The first request to end stops the run, which then saves; a second one must not stop the saving."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -66,7 +67,7 @@ def _end(number: int, frame: object) -> None:
 def main() -> None:
     """Ctrl-C reaches every process of a terminal and is for the parent, which then asks to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end)
+    listen(signal.SIGTERM, _end)
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from unskew.process import uninterrupted
+from unskew.signals import uninterrupted
 
 
 def vmap(fn: Callable[..., Any], **keys: Any) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ import torch
 from unskew.core.state import State
 from unskew.engine.arena import Arena
 from unskew.errors import UserError
+from unskew.signals import uninterrupted
 
 SOON = 0.5  # seconds in which processes that have nothing to do end by themselves
 Handle = Callable[[dict[str, Any], State], tuple[dict[str, Any], State]]
@@ -52,8 +53,9 @@ class Workers:
             context.Process(target=_serve, args=(i, pairs, arenas, handle), daemon=True) for i in range(n)
         ]
         self._left = False  # some were asked and nobody took their answer
-        for process in self._processes:
-            process.start()
+        with uninterrupted():  # what is raised while a process forks is printed and forgotten
+            for process in self._processes:
+                process.start()
         for _, theirs in pairs:
             theirs.close()
 

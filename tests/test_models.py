@@ -186,7 +186,7 @@ def test_unknown_name_gives_the_nearest() -> None:
 
 
 def test_rows_of_another_rank_are_refused() -> None:
-    with pytest.raises(UserError, match=r"cnn does not fit rows of shape \(5,\)"):
+    with pytest.raises(UserError, match=r"model cnn: expected images .* model=mlp takes rows"):
         models.build("cnn", (5,), 10, seed=0)
 
 

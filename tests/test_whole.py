@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unskew.errors import UserError
-from unskew.results.whole import replace_file, write_whole
+from unskew.results.whole import check_writable, replace_file, write_whole
 
 
 def test_the_folder_is_made_and_nothing_else_is_left_there(tmp_path: Path) -> None:
@@ -31,6 +31,14 @@ def test_a_full_disk_leaves_the_old_file_and_tells_what_to_do(tmp_path: Path, mo
     with pytest.raises(OSError, match="No space"):
         replace_file(tmp_path / "a.csv", b"new")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.csv", b"old")]
+
+
+def test_a_place_is_tried_before_long_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        check_writable(tmp_path / "file" / "a.html")
+    check_writable(tmp_path / "new" / "a.html")
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["folder", "file/a.csv"])

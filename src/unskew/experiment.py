@@ -157,6 +157,13 @@ class Experiment(Strict):
                 raise ValueError(f"{key}.clients: expected numbers in 0..{last}, found {unknown}")
         return self
 
+    @model_validator(mode="after")
+    def _recorded_rounds(self) -> Experiment:
+        rounds = self.record.rounds
+        if rounds and not any(1 <= t <= self.rounds for t in rounds):
+            raise ValueError(f"record.rounds: expected rounds in 1..{self.rounds}, found {list(rounds)}")
+        return self
+
     def create_method(self) -> Method:
         """The parts, validated."""
         return replace(registry.create(registry.resolve(self.method)), preset=self.preset)

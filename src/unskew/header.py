@@ -32,6 +32,7 @@ def header(
         f"batch {local.batch}, {local.optimiser} at {local.lr:g} ({local.schedule.name})",
         f"engine     {engine.name} on {engine.device}{workers}, {experiment.precision}",
     ]
+    lines += _absences(experiment, federation)
     asked = experiment.data.augment
     once = [rows for rows, yes in (("training rows", asked.frozen), ("test rows", asked.test)) if yes]
     if once and (asked.crop or asked.flip):
@@ -43,6 +44,23 @@ def header(
             "batchnorm  a partial batch is filled with further rows of the client (departure from the papers' code)"
         )
     return [*lines, *_departures(federation)]
+
+
+def _absences(experiment: Experiment, federation: Federation) -> list[str]:
+    """Who is away when, and rounds without anybody."""
+    lines = []
+    for away in experiment.absence:
+        first, last = away.rounds[0], min(away.rounds[1] - 1, experiment.rounds)
+        if first <= last:
+            when = f"in round {first}" if first == last else f"in rounds {first} to {last}"
+            who = f"client {away.clients[0]} is" if len(away.clients) == 1 else f"{len(away.clients)} clients are"
+            lines.append(f"absence    {who} away {when}")
+    rounds = range(1, experiment.rounds + 1) if experiment.absence else ()
+    if empty := [t for t in rounds if len(federation.plan.absent(t)) == federation.task.clients]:
+        lines.append(
+            f"absence    nobody is there in {len(empty)} of the rounds, first in {empty[0]}: the model stays as it is"
+        )
+    return lines
 
 
 def _departures(federation: Federation) -> list[str]:

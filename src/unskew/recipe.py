@@ -23,6 +23,18 @@ DEFAULTS = {"partition": {"name": "iid", "clients": 10}, "local": {"schedule": {
 NAMES = {"literal_error": "expected", "union_tag_invalid": "expected_tags"}  # where pydantic lists the allowed names
 
 
+class _EachOnce(yaml.SafeLoader):
+    """Refuses a key that is there twice, where YAML takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def load(recipe: str, overrides: list[str] | None = None) -> tuple[str, Experiment]:
     """A recipe's short name and its experiment. `recipe` is a path or the name of one that comes with the package."""
     name, raw, _ = read(recipe, overrides)
@@ -81,7 +93,7 @@ def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
     if path in below:
         raise UserError(f"{path}: extends itself through {' -> '.join(p.name for p in (*below, path))}")
     try:
-        raw = yaml.safe_load(path.read_text()) or {}
+        raw = yaml.load(path.read_text(), _EachOnce) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}{where_and_why(error)}") from error
     if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):

@@ -109,6 +109,8 @@ def test_class_names(tmp_path: Path) -> None:
         ({"images": pixels(2), "labels": Y}, "expected the keys x and y, found images, labels"),
         ({"x": pixels(2), "y": Y.astype(float)}, r"expected y as integers or strings, found float64; try y\.astype"),
         ({"x": pixels(2), "y": Y - 1}, "labels counted from 0 .*found -1"),
+        ({"x": pixels(2), "y": Y + 1}, "expected labels 0 to .* with a row of each, found none of 0; renumber with"),
+        ({"x": pixels(2), "y": 9 * Y}, "found none of 1 and .* others; renumber with"),
         ({"x": pixels(2), "y": Y * 10_000}, "found 30000"),
         ({"x": pixels(2), "y": Y[:, None]}, r"expected y of shape \[N\]"),
         ({"x": pixels(2), "y": Y[:5]}, "found 20 rows in x, 5 labels in y"),
@@ -183,3 +185,10 @@ def test_scale_of_arrays() -> None:
     assert (float(out.min()) >= -1, float(out.max()) <= 1, data.name) == (True, True, "pets")
     assert data.train.group is not None
     assert len(data.train.group) == len(data.train)
+
+
+def test_a_row_is_named_by_the_number_that_its_owner_knows() -> None:
+    x = np.zeros((20, 2), "float32")
+    x[13, 1] = np.nan
+    with pytest.raises(UserError, match=r"first in row 13\)"):
+        from_arrays(x, np.arange(20) % 2)

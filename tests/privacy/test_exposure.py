@@ -38,6 +38,12 @@ def test_a_round_without_traffic_keeps_the_value_before() -> None:
     assert found["value"].tolist() == [0, 25, 25, 25, 25]
 
 
+def test_who_sent_no_bytes_put_nothing_in() -> None:
+    ledger = _ledger((1, "up", 0), (1, "up", 1), (2, "down", 2))
+    ledger.loc[(ledger["client"] == 1) & (ledger["direction"] == "up"), "bytes"] = 0
+    assert exposure(ledger, "features", clients=3)["value"].iloc[-1] == pytest.approx(100 / 9)
+
+
 def test_other_kinds_expose_nothing() -> None:
     assert exposure(_ledger((1, "up", 0), (2, "down", 1)), "raw", clients=2)["value"].tolist() == [0, 0]
 

@@ -157,7 +157,7 @@ def test_failing_cells_are_told_and_the_others_go_on(
     for name in ("table.csv", "table.md"):
         text = (played / name).read_text().replace("\\", "")
         assert "seed 0 failed: its process ended unexpectedly (exit code -9)" in text
-        assert "manifest.json is not readable; delete" in text
+        assert "manifest.json is not readable; move" in text
     assert finished(played) == {missing.name, one(played, "fedavg-s0").name}
 
 

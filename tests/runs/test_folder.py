@@ -195,7 +195,7 @@ def test_a_finished_run_that_was_changed_is_refused_by_file(name: str, folder: P
     (copy / name).write_bytes((copy / name).read_bytes()[: (copy / name).stat().st_size // 2])
     with pytest.raises(us.UserError, match=name) as said:
         us.load(copy)
-    assert "delete" in str(said.value)
+    assert "away to start this run again" in str(said.value)
 
 
 def test_a_summary_of_another_version_is_refused(folder: Path, tmp_path: Path) -> None:

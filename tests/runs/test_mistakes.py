@@ -73,7 +73,7 @@ def test_wrong_checksum_is_refused_by_name(recipe: Path, tmp_path: Path, unskew:
 
 
 UNFIT = {
-    "images wanted": (["model=cnn"], ["model cnn does not fit rows of shape (6,)"]),
+    "images wanted": (["model=cnn"], ["model=mlp takes rows of any shape"]),
     "crop of rows": (["data.augment.crop=2"], ["data.augment: expected images", "(6,)"]),
     "cutout for good": (
         ["data.augment={cutout: 4, frozen: true}"],
@@ -83,6 +83,7 @@ UNFIT = {
         ["partition={name: shards, clients: 50, per_client: 2}"],
         ["partition: ", "48 or 51"],
     ),
+    "rounds that never come": (["record.rounds=[99]"], ["record.rounds: expected rounds in 1..", "found [99]"]),
     "groups that are not there": (["partition=group"], ["group"]),
     "held-out rows that are not there": (["stop={metric: validation/loss, patience: 2}"], ["data.validation=0.1"]),
 }

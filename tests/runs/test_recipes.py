@@ -37,6 +37,13 @@ def test_empty_recipe_is_the_defaults(tmp_path: Path) -> None:
     assert load("", tmp_path) == us.Experiment()
 
 
+def test_a_key_that_is_there_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(us.UserError, match="rounds is there twice"):
+        load("rounds: 2\nseed: 1\nrounds: 3", tmp_path)
+    with pytest.raises(us.UserError, match="lr is there twice"):
+        load("local: {lr: 0.1, lr: 0.2}", tmp_path)
+
+
 def test_extends_a_shipped_recipe(tmp_path: Path) -> None:
     found, quick = load("extends: quick\nrounds: 3\nlocal: {lr: 0.5}", tmp_path), us.load_recipe("quick")[1]
     assert (found.rounds, found.local.lr) == (3, 0.5)

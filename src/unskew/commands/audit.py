@@ -43,12 +43,15 @@ def audit(
     from unskew.privacy.show import Bar, in_words
     from unskew.privacy.threat import find
     from unskew.privacy.written import write
+    from unskew.results.whole import check_writable
 
     attacker = find(threat).given(tuple(knows or ()))
     names, shared = chosen(tuple(attack)) if attack else (Budget().attacks, Budget().on_shared)
     budget = Budget(names, attacker, images, iterations, restarts, unroll, at_once, seed, membership.value, shared)
     typer.echo(str(attacker))
     audits = []
+    if page is not None:
+        check_writable(page)  # before hours of attacks, not after them
     for run in runs:
         with Bar() as bar:
             found = attacked(run, budget, device=device, data_dir=data_dir, tell=bar.tell)

@@ -121,7 +121,10 @@ def _one(entry: str | dict[str, Any]) -> tuple[str, dict[str, Any]]:
     name, settings = (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
     if name not in PARTS and name not in METHODS:
         words = sorted({*METHODS, *PARTS})
-        raise UserError(f"method: expected one of {', '.join(words)}, found {name!r}{nearest(str(name), words)}")
+        raise UserError(
+            f"method: expected one of {', '.join(words)}, found {name!r}{nearest(str(name), words)}; one of your own "
+            "is known to a Python program that has imported its file, and not to the command line"
+        )
     if not isinstance(settings or {}, dict):
         raise UserError(f"method.{name}: expected settings as field: value, found {settings!r}")
     return name, settings or {}

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from unskew.data.dataset import Dataset, Split
+from unskew.data.dataset import Dataset, Split, check_values
 from unskew.data.split import stratified
 from unskew.errors import UserError
 
@@ -72,6 +72,7 @@ def split_rows(
             f"{name}: expected one label per row (and one group, if any), found {len(rows.x)} rows in x, "
             f"{len(rows.y)} labels in y" + ("" if rows.group is None else f" and group of shape {owners}")
         )
+    check_values(rows, name, len(classes))  # while row numbers are those of whoever gave the rows
     if is_test is None:
         is_test = stratified(rows.y.numpy(), DEFAULT_TEST if test is None else test, seed, name)
     return Dataset(name, rows.take(~is_test), rows.take(is_test), classes, mean, std)
@@ -111,6 +112,12 @@ def encode(y: np.ndarray, classes: Sequence[str] | None, name: str) -> tuple[tor
         raise UserError(
             f"{name}: expected labels counted from 0 without wide gaps, found {found}; "
             "renumber with numpy.unique(y, return_inverse=True)[1]"
+        )
+    if names is None and len(gaps := np.setdiff1d(np.arange(high + 1), y)):
+        raise UserError(
+            f"{name}: expected labels 0 to {high} with a row of each, found none of {gaps[0]}"
+            f"{f' and {len(gaps) - 1} others' if len(gaps) > 1 else ''}; renumber with "
+            "numpy.unique(y, return_inverse=True)[1], or name all classes"
         )
     # Labels beyond the names given are left for Dataset to refuse.
     return torch.from_numpy(y.astype(np.int64)), tuple(map(str, range(high + 1))) if names is None else names

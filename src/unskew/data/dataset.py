@@ -55,7 +55,7 @@ class Dataset:
         for label, split in self._splits():
             where = f"{self.name}, {label} split"
             _check_rows(split, where)
-            _check_values(split, where, len(self.classes))
+            check_values(split, where, len(self.classes))
             self._check_alike(split, where)
         _check_scale(self.name, self.mean, self.std, self.channels)
 
@@ -125,7 +125,7 @@ def _check_rows(split: Split, where: str) -> None:
         raise UserError(f"{where}: expected one group per row, shape [{len(y)}], found {list(group.shape)}")
 
 
-def _check_values(split: Split, where: str, classes: int) -> None:
+def check_values(split: Split, where: str, classes: int) -> None:
     """Labels within the classes, and finite numbers."""
     low, high = int(split.y.min()), int(split.y.max())
     if low < 0 or high >= classes:

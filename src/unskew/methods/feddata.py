@@ -7,7 +7,8 @@
 Paper: Zhao, Li, Lai, Suda, Civin, Chandra, "Federated Learning with Non-IID Data", arXiv 2018.
 FLea's reference, not a method one would use: raw rows leave their clients for good. An epoch is longer by |D|, about 50
 times on CIFAR-10 with 100 rows a client, so state the epochs beside its numbers. D has the client's own rows again.
-With `preset: released` rows are drawn with replacement and int(share n_k) of them, as in FLea's code.
+With `preset: released` rows are drawn with replacement and int(share n_k) of them, as in FLea's code. A client that is
+away in round 1 gives nothing.
 Differs: Zhao et al. deal out a set that the server holds; here, as in FLea, it is collected from the clients. Rows
 are shared as they are stored: augmented with `data.augment.frozen` alone.
 """

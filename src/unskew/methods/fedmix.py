@@ -10,7 +10,7 @@
 Paper: Yoon, Shin, Hwang, Yang, "FedMix: Approximation of Mixup under Mean Augmented Federated Learning", ICLR 2021.
 `naive` is what FLea compares with; `taylor`, the original loss, is what HFMDS-FL compares with, in groups of 2. (5) is
 the mixup of (2) with weight lambda to first order; training on it needs second derivatives. Rows left over from the
-last group are in no mean; a client with fewer than M rows sends nothing.
+last group are in no mean; a client with fewer than M rows sends nothing, nor does one that is away in round 1.
 Differs: means are of rows as they are stored, so augmented, as in FLea's code, with `data.augment.frozen` alone. The
 derivative in (5) is that of each sample's loss; public code differentiates the batch's mean and divides by the batch
 once more. `slope: exact` has the factor lambda (1 - lambda) that the expansion of (5)'s first term gives.

@@ -51,6 +51,11 @@ def blocks(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn
         try:
             return ZOO[name](shape, classes) if name in ZOO else timm.build(name, shape, classes)
         except (ValueError, RuntimeError, ZeroDivisionError, AssertionError) as error:
+            if len(shape) != 3:
+                raise UserError(
+                    f"model {name}: expected images [channels, height, width], found rows of shape {list(shape)}; "
+                    "model=mlp takes rows of any shape"
+                ) from error
             raise UserError(f"model {name} does not fit rows of shape {shape}: {error}") from error
 
 

@@ -70,7 +70,7 @@ def audit(
     recorded = messages.read(loaded.folder)
     if not recorded:
         raise UserError(
-            f"{loaded.folder}: expected recorded messages, found none; play the run with record={{rounds: [1]}}"
+            f"{loaded.folder}: expected recorded messages, found none; play the run with record.rounds='[1]'"
         )
     world = set_up(loaded, device, data, model, data_dir)
     # One thread: the same numbers under any load; small steps gain nothing by more.

@@ -35,6 +35,10 @@ def attempt(
 ) -> tuple[Attempt, list[Pictures]]:
     """Every recorded round by itself: what features give away changes as the model learns."""
     name = f"{part}/{artefact}"
+    ledger = world.run.ledger
+    sent = ledger[(ledger["part"] == part) & (ledger["artefact"] == artefact) & (ledger["direction"] == "up")]
+    if not sent["bytes"].sum():
+        raise NoAttackError("no client had any to send, so there is nothing to attack")
     if kind == "labels":
         return Attempt(kind, name, (), "", plain=THEMSELVES[kind]), []
     leaks: list[Leak] = []

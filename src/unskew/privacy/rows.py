@@ -72,7 +72,7 @@ def rows(
 
 
 def pictures(done: list[tuple[Case, Recovery]], world: World, attack: str) -> list[Pictures]:
-    """Of every message the try that came nearest."""
+    """Of every image the try that came nearest."""
     images: list[int] = []
     true: list[Tensor] = []
     recovered: list[Tensor] = []
@@ -82,10 +82,11 @@ def pictures(done: list[tuple[Case, Recovery]], world: World, attack: str) -> li
         if pixels is None or pixels.ndim != 4:
             return []
         shown = [world.unit(x.nan_to_num(0.0)) for x in tries]
-        best = min(shown, key=lambda x: float((x - pixels).square().mean()))  # type: ignore[operator]
+        each = torch.stack([x for x in shown if x is not None])  # [tries, n, C, H, W]
+        best = (each - pixels).square().flatten(2).mean(2).argmin(0)
         images += one.images
         true.append(pixels.float().cpu())
-        recovered.append(best.float().cpu())  # type: ignore[union-attr]
+        recovered.append(each[best, torch.arange(len(pixels), device=each.device)].float().cpu())
     config = world.run.config
     return [
         Pictures(attack, tuple(images), torch.cat(true), torch.cat(recovered), config.label, "none", config.data.name)

@@ -15,7 +15,7 @@ from unskew.privacy.budget import Budget
 from unskew.privacy.cases import Case, problem
 from unskew.privacy.problem import Recovery
 from unskew.privacy.world import World
-from unskew.results.whole import replace_file
+from unskew.results.whole import write_whole
 
 Told = Callable[[str, int, int], None]  # what is under way, steps done, steps in all
 
@@ -43,7 +43,7 @@ def search(
             )
             done = [Recovery(*(t[m] for t in made)) for m in range(len(chunk))]
             for path, one in zip(files, done):
-                replace_file(path, to_bytes(one._asdict()))
+                write_whole(path, to_bytes(one._asdict()))
         tell(attack, (number + 1) * iterations, len(chunks) * iterations)  # a search may end early
         yield from zip(chunk, done)
 

@@ -52,6 +52,7 @@ def write(audit: Audit, device: str = "auto") -> Path:
     }
     about |= {"verdicts": [asdict(verdict) for verdict in audit.verdicts]} | where
     about |= {"membership": [_told(one) for one in audit.membership], "skipped": [asdict(one) for one in audit.skipped]}
+    (folder / "audit.html").unlink(missing_ok=True)  # the page of an audit whose numbers are no longer here
     write_whole(folder / "leak.csv", text.getvalue().encode())
     write_whole(folder / "audit.json", json.dumps(about, indent=1).encode())
     return folder

@@ -231,7 +231,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _broken(folder: Path, path: Path, how: str) -> UserError:
-    return UserError(f"{path} {how}; delete {folder} to start this run again from round 1")
+    return UserError(f"{path} {how}; move {folder} away to start this run again from round 1")
 
 
 # A worker that outlives the run for a moment must not hold its lock: children close their copy of it.

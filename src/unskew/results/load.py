@@ -98,12 +98,16 @@ def load(run: str | Path, *, model: nn.Sequential | None = None) -> Loaded:
     manifest = manifest_of(folder)
     if manifest and manifest["finished"]:  # before anything in them is believed
         check_whole(folder, manifest["kept"])
-    config = validate(read_config(folder), f"{folder}/config.yaml")
-    if manifest is None or not manifest["finished"]:
-        after = manifest["round"] if manifest else 0
+    if manifest is None:
         raise UserError(
-            f"{folder}: expected a finished run, found one that stopped after round {after} of {config.rounds}; "
-            "finish it with the same command and --resume"
+            f"{folder}: expected a finished run, found no checkpoint: one that stopped before its first round was "
+            "saved, which the same command with --resume begins again, or something else"
+        )
+    config = validate(read_config(folder), f"{folder}/config.yaml")
+    if not manifest["finished"]:
+        raise UserError(
+            f"{folder}: expected a finished run, found one that stopped after round {manifest['round']} of "
+            f"{config.rounds}; finish it with the same command and --resume"
         )
     summary = summary_in(manifest, folder)
     return Loaded(folder, config, summary, _json(folder / "about.json"), _json(folder / "environment.json"), model)

@@ -33,5 +33,22 @@ def write_whole(path: Path, data: bytes) -> None:
     try:
         replace_file(path, data)
     except OSError as error:
-        why = error.strerror or error
-        raise UserError(f"{path}: cannot be written ({why}); free some space or choose another place for it") from error
+        raise _refused(path, error) from error
+
+
+def check_writable(path: Path) -> None:
+    """The same refusal before long work, whose result is to be written there."""
+    if path.exists() and not path.is_file():
+        return
+    temporary = path.resolve().with_name(path.name + ".tmp")
+    try:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        temporary.unlink()
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def _refused(path: Path, error: OSError) -> UserError:
+    why = error.strerror or error
+    return UserError(f"{path}: cannot be written ({why}); free some space or choose another place for it")

@@ -18,7 +18,7 @@ from unskew.privacy.page.curves import colours, name_of, roc_curves
 from unskew.privacy.page.grids import grids
 from unskew.privacy.page.input import Curve, PageInput
 from unskew.privacy.page.known import RECOGNISABLE, column, known
-from unskew.privacy.page.pareto import pareto
+from unskew.privacy.page.pareto import on_front, pareto
 from unskew.privacy.page.summary import best_tries, by_attack, strongest, utilities
 from unskew.privacy.page.table import tables
 from unskew.report.figures.sheet import VARIABLES, marks
@@ -98,10 +98,12 @@ def _plot(rows: pd.DataFrame, metric: str, runs: pd.DataFrame, studio: Studio) -
     axis = column(metric, "").strip()
     left_out = [str(name) for name in here["label"] if name not in names]
     missing = f" Not shown, for want of an attack: {listed(left_out)}." if left_out else ""
-    front = " Nothing beats the runs on the dashed line in both." if len(names) > 1 else ""
+    falls = not known(metric).rises
+    several = on_front(rows["leak"].to_numpy(float), rows["accuracy"].to_numpy(float), falls).sum() > 1
+    front = " Nothing beats the runs on the dashed line in both." if several else ""
     space = str(rows["space"].iloc[0])
     return studio.draw(
-        partial(pareto, rows, axis, not known(metric).rises, marks(["", *names])),
+        partial(pareto, rows, axis, falls, marks(["", *names])),
         f"Accuracy against {axis} of the strongest attack for {listed(names)}",
         f"The strongest attack on each run, mean over its images{f' ({space})' if space else ''}. The larger a disc, "
         f"the more bytes the run sent, at most {in_bytes(float(rows['bytes'].max()))}.{front}{missing}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -38,6 +38,10 @@ class Unskew:
         self.snap, _ = self.federation.play(self.snap)
         self.federation.store.commit()
 
+    def skip(self, rounds: int) -> None:
+        """Leave out rounds of the plan."""
+        self.snap = replace(self.snap, round=self.snap.round + rounds)
+
     @property
     def padding(self) -> float:
         return self.federation.engine.padding_share
@@ -67,6 +71,10 @@ class BareLoop:
             data = load.data()
             self.bare = Bare(load, rows, data.train.x, data.train.y, how.device, how.precision)
         self.plan, self.round = source.plan, 0
+
+    def skip(self, rounds: int) -> None:
+        """Leave out rounds of the plan."""
+        self.round += rounds
 
     def __call__(self) -> None:
         self.round += 1

@@ -2,6 +2,9 @@
 
 Inside a stack an image batch lies in memory as [clients, channels, batch, height, width]: then a 1x1 convolution is one
 batched product, a channel's statistics are one row, and neither needs a copy. Outside a stack the numbers are the same.
+PyTorch's own rule makes a cohort's convolutions one grouped one, which starts a kernel for each client: 255 launches a
+step of the cnn for ten clients, 8.6 us each. A teacher in this layout took FLea's round from 2.54 to 1.51 s, with the
+kernel of `scaling`.
 """
 
 from __future__ import annotations

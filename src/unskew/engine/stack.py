@@ -1,7 +1,8 @@
 """A cohort's training in memory that stays where it is: a step finds its inputs and leaves its results in place.
 
 So a step can be recorded once as a CUDA graph and played again in every later step and round: without it, a small
-model's step waits for the launches of its hundreds of kernels.
+model's step waits for the launches of its hundreds of kernels. With the layers of `layers`, `lmd-shards-10` fell from
+406 to 145 ms a round on an H200 and `flea-mobilenet` from 9.6 to 2.0 s (docs/speed.md has every step).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Bias, cut at zero and pooling of planes x [p, h, w] in one pass: what comes after a convolution.
 
-One by one they read and write the convolution's output four times forward and five times backward, here once each.
+One by one they read and write the convolution's output four times forward and five times backward, here once each: see
+`engine/fuse` for what that gave.
 """
 
 from __future__ import annotations

@@ -79,15 +79,16 @@ def test_a_metric_in_two_spaces_has_two_columns_and_a_run_without_attack_a_row()
         Utility("moon", "", "digits", 0, 80.0, 1e6)
     ]
     (table,) = tables(by_attack(best_tries(leaks)), utilities(runs))
-    assert table.columns[:3] == ("PSNR, dB (unit, range 1)", "PSNR, dB (normalised, range 1)", "LPIPS (alex)")
-    assert [cell.text for cell in table.rows[0].cells] == ["10.0", "4.0", "0.500", "91.0", "2 MB"]
-    assert (table.rows[1].label, table.rows[1].cells[0].text, table.rows[1].cells[3].text) == ("moon", "–", "80.0")
+    assert table.columns[:2] == ("accuracy, %", "bytes sent")
+    assert table.columns[2:] == ("PSNR, dB (unit, range 1)", "PSNR, dB (normalised, range 1)", "LPIPS (alex)")
+    assert [cell.text for cell in table.rows[0].cells] == ["91.0", "2 MB", "10.0", "4.0", "0.500"]
+    assert (table.rows[1].label, table.rows[1].cells[2].text, table.rows[1].cells[0].text) == ("moon", "–", "80.0")
 
 
 def test_the_largest_leak_of_a_column_is_marked_whichever_way_it_runs() -> None:
     leaks = [_leak(10), _leak(12, attack="dlg"), _leak(0.3, metric="mse"), _leak(0.1, metric="mse", attack="dlg")]
     (table,) = tables(by_attack(best_tries(leaks)), utilities([Utility("fedavg", "none", "digits", 0, 90.0, 2e6)]))
-    assert [[cell.best for cell in row.cells[:2]] for row in table.rows] == [[False, False], [True, True]]
+    assert [[cell.best for cell in row.cells[2:]] for row in table.rows] == [[False, False], [True, True]]
 
 
 def test_a_metric_that_nobody_knows_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The table: a row per run and attack, a column per metric and space, then what the run was worth and what it sent."""
+"""The table: a row per run and attack; what the run was worth and what it sent, then a column per metric and space."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _table(dataset: str, means: pd.DataFrame, runs: pd.DataFrame) -> Table:
     bare = [(str(name), "–") for name in runs["label"] if name not in {label for label, _ in pairs}]
     worst = {c: _worst([v for key, v in wide.items() if key[2:] == c], c[0]) for c in columns}
     rows = [_row(pair, columns, wide, worst, means, runs) for pair in [*pairs, *bare]]
-    return Table(dataset, (*(column(*c) for c in columns), "accuracy, %", "bytes sent"), tuple(rows))
+    return Table(dataset, ("accuracy, %", "bytes sent", *(column(*c) for c in columns)), tuple(rows))
 
 
 def _row(
@@ -62,7 +62,7 @@ def _row(
     sent = in_bytes(float(run["bytes"].iloc[0])) if len(run) else "–"
     images = means.loc[(means["label"] == pair[0]) & (means["attack"] == pair[1]), "images"]
     many = str(int(images.max())) if len(images) and images.max() else "–"
-    return Row(*pair, many, (*cells, Cell(accuracy), Cell(sent)))
+    return Row(*pair, many, (Cell(accuracy), Cell(sent), *cells))
 
 
 def _cell(value: float | None, metric: str, worst: float | None) -> Cell:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unskew.methods.shared.distance import distance_correlation
+from unskew.methods.shared.distance import centred, distance_correlation, distances
 
 X = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 1.0]], dtype=torch.float64)
 F = torch.tensor([[1.0], [0.0], [2.0], [1.0]], dtype=torch.float64)
@@ -24,6 +24,25 @@ def ones(b: int) -> Tensor:
 @pytest.mark.parametrize(("floor", "c"), [(0.0, 0.776528), (1e-7, 0.776503)])
 def test_the_four_rows_of_the_spec(floor: float, c: float) -> None:
     assert distance_correlation(X, F, ones(4), floor).c.item() == pytest.approx(c, abs=5e-7)
+
+
+@pytest.mark.papers
+def test_the_parts_of_that_number_and_other_readings_of_it() -> None:
+    p = ones(4) / 4
+
+    def v(a: Tensor, b: Tensor) -> float:
+        return float((centred(a, p) * centred(b, p)).mean())
+
+    a, b = distances(X, 0.0), distances(F, 0.0)
+    assert (v(a, b), v(a, a), v(b, b)) == pytest.approx((0.373258, 1.226144, 0.3125), abs=5e-7)
+    ratio = v(a, b) / (v(a, a) * v(b, b)) ** 0.5
+    assert (ratio, ratio**0.5) == pytest.approx((0.602995, 0.776528), abs=5e-7)
+    printed = v(a, b) / (v(a, b) * v(b, b)) ** 0.5  # the equation as it stands in the paper, which exceeds 1
+    absolute = float((centred(a, p) * centred(b, p)).abs().mean()) / (v(a, a) * v(b, b)) ** 0.5
+    assert (printed, absolute, absolute**0.5) == pytest.approx((1.092899, 0.743357, 0.862181), abs=5e-7)
+    a, b = a**2, b**2  # squared distances: linear CKA
+    cka = v(a, b) / (v(a, a) * v(b, b)) ** 0.5
+    assert (cka, cka**0.5) == pytest.approx((0.378777, 0.615449), abs=5e-7)
 
 
 def test_a_rotated_scaled_and_shifted_copy_is_one() -> None:

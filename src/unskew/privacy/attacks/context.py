@@ -8,7 +8,8 @@
 Paper: Xia, Ghosh, Qiu, Mascolo, "FLea", KDD 2024, appendix D; anchors there: 90 % from about 300 of FedMix's means and
 from about 10,000 of FLea's features at c = 0.4. A mean is of rows that all carry the marker: a client has one context.
 Differs: the paper says four linear layers and no more; widths, steps, batches of 64 and items standardised by entry
-are ours. The marker grows with the picture. An attack that fails proves nothing.
+are ours, by mean and scale of the items he is to tell apart, which he sees without their labels. The marker grows with
+the picture. An attack that fails proves nothing.
 """
 
 from __future__ import annotations

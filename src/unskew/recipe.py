@@ -190,6 +190,8 @@ def _explain(error: Any, schema: type[BaseModel]) -> str:
         names, found = re.findall(r"'(.*?)'", error["ctx"][NAMES[error["type"]]]), error["input"]
         found = found["name"] if error["type"] == "union_tag_invalid" else found
         return f"{'.'.join(_plain(path))}: {one_of(names, found)}"
+    if error["type"] == "tuple_type":
+        return f"{'.'.join(_plain(path))}: expected a list such as [{error['input']}], found {error['input']!r}"
     message = error["msg"].removeprefix("Value error, ")
     if not path:  # a rule about several keys, which the message names
         return message

@@ -83,6 +83,7 @@ UNFIT = {
         ["partition={name: shards, clients: 50, per_client: 2}"],
         ["partition: ", "48 or 51"],
     ),
+    "a number for a list": (["record.rounds=1"], ["record.rounds: expected a list such as [1], found 1"]),
     "rounds that never come": (["record.rounds=[99]"], ["record.rounds: expected rounds in 1..", "found [99]"]),
     "groups that are not there": (["partition=group"], ["group"]),
     "held-out rows that are not there": (["stop={metric: validation/loss, patience: 2}"], ["data.validation=0.1"]),

@@ -35,6 +35,7 @@ def audit(
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
 ) -> None:
     """Attack the messages that runs recorded, with a page."""
+    from unskew.errors import Stopped
     from unskew.privacy.attacks import chosen
     from unskew.privacy.audit import audit as attacked
     from unskew.privacy.budget import Budget
@@ -53,8 +54,11 @@ def audit(
     if page is not None:
         check_writable(page)  # before hours of attacks, not after them
     for run in runs:
-        with Bar() as bar:
-            found = attacked(run, budget, device=device, data_dir=data_dir, tell=bar.tell)
+        try:
+            with Bar() as bar:
+                found = attacked(run, budget, device=device, data_dir=data_dir, tell=bar.tell)
+        except KeyboardInterrupt as stop:
+            raise Stopped("stopped; the same command goes on with what was not attacked yet") from stop
         folder = write(found, device)
         typer.echo(f"{run}\n{in_words(found)}" if len(runs) > 1 else in_words(found))
         typer.echo(f"kept in {folder}")

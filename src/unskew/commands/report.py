@@ -39,7 +39,8 @@ def load_runs(given: Path) -> list[Loaded]:
             run = load(manifest.parents[1])
             run.read_tables()
         except UserError as error:
-            typer.echo(f"unskew: left out: {' '.join(str(error).split())}", err=True)
+            why, folder = " ".join(str(error).split()), str(manifest.parents[1])
+            typer.echo(f"unskew: left out: {why if folder in why else f'{folder}: {why}'}", err=True)
         else:
             found.append(run)
     if not found:

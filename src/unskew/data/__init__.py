@@ -106,10 +106,8 @@ def _npz_file(request: Request) -> Path | None:
     for file in (given, request.root / given):
         if file.is_file():
             return file
-    raise UserError(
-        f"expected an .npz file, found none at {given} nor at {request.root / given}; "
-        f"check the path, or {HOW_TO_SET_ROOT}"
-    )
+    nor = "" if given.is_absolute() else f" nor at {request.root / given}"
+    raise UserError(f"expected an .npz file, found none at {given}{nor}; check the path, or {HOW_TO_SET_ROOT}")
 
 
 def _image_folder(request: Request) -> Path | None:

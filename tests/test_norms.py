@@ -87,23 +87,6 @@ def test_header_names_the_policy(policy: str) -> None:
     assert any(line.startswith(f"batchnorm  {policy}: ") for line in prepare(experiment).header)
 
 
-def test_header_says_who_is_away_and_when_nobody_is_there() -> None:
-    from unskew.prepare import prepare
-
-    away = [
-        {"clients": [0, 1], "rounds": [2, 4]},
-        {"clients": [2], "rounds": [3, 4]},
-        {"clients": [1], "rounds": [9, 10]},
-    ]
-    partition = {"name": "iid", "clients": 3}
-    lines = prepare(us.Experiment(rounds=5, partition=partition, absence=away, engine={"name": "stacked"})).header
-    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("absence")] == [
-        "2 clients are away in rounds 2 to 3",
-        "client 2 is away in round 3",
-        "nobody is there in 1 of the rounds, first in 3: the model stays as it is",
-    ]
-
-
 def test_all_policies_learn(tmp_path: Path) -> None:
     """Round 3 beats the untrained model's loss under every policy."""
     for policy in ("average", "local", "frozen", "group"):

@@ -237,3 +237,18 @@ def test_another_part_shifts_no_draw(monkeypatch: pytest.MonkeyPatch) -> None:
         for a, b in zip(plain, first_steps(method), strict=True):
             torch.testing.assert_close((a.batch, a.clock), (b.batch, b.clock), rtol=0, atol=0)
             assert ("gambler" in b.draws) == ("gambler" in method)
+
+
+def test_header_says_who_is_away_and_when_nobody_is_there() -> None:
+    away = [
+        {"clients": [0, 1], "rounds": [2, 4]},
+        {"clients": [2], "rounds": [3, 4]},
+        {"clients": [1], "rounds": [9, 10]},
+    ]
+    partition = {"name": "iid", "clients": 3}
+    lines = prepare(us.Experiment(rounds=5, partition=partition, absence=away, engine={"name": "stacked"})).header
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("absence")] == [
+        "2 clients are away in rounds 2 to 3",
+        "client 2 is away in round 3",
+        "nobody is there in 1 of the rounds, first in 3: the model stays as it is",
+    ]

@@ -93,7 +93,7 @@ def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
     if path in below:
         raise UserError(f"{path}: extends itself through {' -> '.join(p.name for p in (*below, path))}")
     try:
-        raw = yaml.load(path.read_text(), _EachOnce) or {}
+        raw = yaml.load(path.read_text(), _EachOnce) or {}  # as safe as safe_load: a SafeLoader, plain values alone
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}{where_and_why(error)}") from error
     if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):

@@ -54,5 +54,5 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-    for late in waiting:
-        signal.raise_signal(late)
+        for late in waiting:  # also where the moment ended in an error, which somebody may take for no end
+            signal.raise_signal(late)

@@ -53,6 +53,13 @@ def test_ctrl_c_does_not_leave_a_mapped_function_half_way() -> None:
     assert torch._C._functorch.maybe_current_level() is None  # type: ignore[attr-defined]
 
 
+def test_a_signal_arrives_also_where_the_block_fails() -> None:
+    """Who catches the error and goes on, as after want of memory, would otherwise never hear of it."""
+    with pytest.raises(KeyboardInterrupt), uninterrupted():
+        os.kill(os.getpid(), signal.SIGINT)
+        raise MemoryError
+
+
 def test_other_threads_are_left_alone() -> None:
     seen = []
 

@@ -98,7 +98,7 @@ def shared(
             found += 1
             yield items
     if unseen and not found:
-        raise NoAttackError("of the recorded rounds was not sent on to anybody, so not attacked")
+        raise NoAttackError("was not sent on to anybody after the recorded rounds, so not attacked")
     if not found:
         raise NoAttackError("in no recorded round, so not attacked")
 

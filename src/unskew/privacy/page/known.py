@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from unskew.errors import UserError, nearest
+from unskew.privacy.verdict import CLEAR
 
-RECOGNISABLE = 20.0  # dB: from here on the page calls an image recovered, and says so
+RECOGNISABLE = CLEAR  # dB: from here on the page calls an image recovered, and says so
 
 
 class Known(NamedTuple):

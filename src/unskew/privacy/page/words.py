@@ -21,7 +21,7 @@ STATES = {
     "resisted": "attacked and resisted, at this budget",
     "unknown": "no attack known here",
 }
-NAMED = 4  # outcomes that the headline has room for
+ROOM = 4  # outcomes in the headline
 
 
 def found(best: pd.DataFrame, verdicts: tuple[Verdict, ...]) -> Finding:
@@ -37,8 +37,8 @@ def found(best: pd.DataFrame, verdicts: tuple[Verdict, ...]) -> Finding:
     (first, names), *others = groups.items()
     said = [f"{first} image{'s' * (first[-2:] != ' 1')} came back from what {listed(names)} sent"]
     said += [f"{count} from {listed(names)}" for count, names in others]
-    if len(said) > NAMED:  # the worst and the best are what one wants to know
-        said = [*said[: NAMED - 1], "…", said[-1]]
+    if len(said) > ROOM:  # the worst and the best are what one wants to know
+        said = [*said[: ROOM - 1], "…", said[-1]]
     if named := contexts_named(best):
         said.append(f"where pictures were taken can be told from what {listed(named)} sent")
     top = rows.iloc[int(rows["top"].fillna(-1.0).to_numpy().argmax())]

@@ -55,9 +55,14 @@ def test_ctrl_c_does_not_leave_a_mapped_function_half_way() -> None:
 
 def test_a_signal_arrives_also_where_the_block_fails() -> None:
     """Who catches the error and goes on, as after want of memory, would otherwise never hear of it."""
-    with pytest.raises(KeyboardInterrupt), uninterrupted():
-        os.kill(os.getpid(), signal.SIGINT)
-        raise MemoryError
+
+    def failing() -> None:
+        with uninterrupted():
+            os.kill(os.getpid(), signal.SIGINT)
+            raise MemoryError
+
+    with pytest.raises(KeyboardInterrupt):
+        failing()
 
 
 def test_other_threads_are_left_alone() -> None:

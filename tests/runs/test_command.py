@@ -38,6 +38,12 @@ def test_everything_else_goes_to_standard_error(recipe: Path, tmp_path: Path, un
     assert str(tmp_path / "run") in said.out
 
 
+def test_last_ten_rounds_are_told_of_a_run_that_has_them(recipe: Path, tmp_path: Path, unskew: Command) -> None:
+    for rounds in (2, 10):
+        said = unskew("run", recipe, f"rounds={rounds}", "--out", tmp_path / str(rounds))
+        assert ("last ten" in said.out) == (rounds == 10)
+
+
 def test_default_folder(recipe: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert unskew("run", recipe, "method=fedavg+prox", "seed=4").code == 0

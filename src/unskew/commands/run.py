@@ -47,9 +47,10 @@ def run(
 def in_words(summary: dict[str, Any]) -> str:
     """The summary as a person reads it."""
     up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
+    late = f", last ten {summary['mean_last10']:.2f} %" if summary["last_round"] >= 10 else ""
     stopped = f"stopped after round {summary['last_round']}: {summary['stopped']}\n" if summary["stopped"] else ""
     return (
         f"{summary['method']}: best {summary['best']:.2f} % in round {summary['best_round']}, "
-        f"final {summary['final']:.2f} %, last ten {summary['mean_last10']:.2f} %; "
+        f"final {summary['final']:.2f} %{late}; "
         f"{up:.1f} MB up, {down:.1f} MB down, {summary['seconds']:.1f} s\n{stopped}kept in {summary['run']}"
     )

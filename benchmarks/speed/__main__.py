@@ -39,6 +39,7 @@ COLUMNS = [
     *("ratio_to_bare_loop", "ratio_to_floor", "versions", "commit"),
 ]
 KEY = COLUMNS[:4]
+LEAST, LONG = 2, 30_000.0  # on a GPU: rounds that count, and ms after which no more are played than these
 WARM = {"unskew-stacked": 3}  # rounds until all is recorded; one for the others
 # When engines are compared: over many steps, rounding grows. Three clients tell as much as fifty; where clients differ
 # in rows, ten with 1 to 6 steps each also show the stack being narrowed.
@@ -77,13 +78,21 @@ def one_after_another(load: Workload, systems: list[str], how: How, rounds: int)
         player = make(load, system, how)
         ms = [1000 * seconds(player, how) for _ in range(WARM.get(system, 1))]
         player.skip(max(WARM.values()) - len(ms))  # so that the rounds that count are the same ones for all
-        ms += [1000 * seconds(player, how) for _ in range(rounds)]
+        ms += counted(player, how, rounds)
         found.append(Timed(system, ms, torch.cuda.max_memory_allocated() / 2**20, player.padding))
         player.close()
         del player
         gc.collect()
         torch.cuda.empty_cache()
     return found
+
+
+def counted(play: Callable[[], None], how: How, rounds: int) -> list[float]:
+    """The rounds that count, in ms; fewer of a system that takes long."""
+    ms: list[float] = []
+    while len(ms) < rounds and (len(ms) < LEAST or sum(ms) < LONG):
+        ms.append(1000 * seconds(play, how))
+    return ms
 
 
 def in_turn(load: Workload, systems: list[str], how: How, rounds: int) -> list[Timed]:

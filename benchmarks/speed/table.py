@@ -15,6 +15,10 @@ WHAT = {
     "lmd-shards-10": "FedLMD's setting: 10 of 100 clients, 500 augmented images, 5 epochs, cnn",
     "lmd-shards-100": "the same with all 100 clients a round",
     "lmd-ragged": "the same under Dirichlet 0.05 with FedLMD's teacher",
+    "scale-10": "10 clients, 50 images, 5 epochs, cnn",
+    "scale-100": "the same with 100 clients",
+    "scale-1000": "the same with 1000 clients",
+    "scale-clients": "1000 of a million clients, rows made on demand, mlp",
     "flea-mobilenet": "50 of 500 clients, 100 images, 5 epochs, mobilenet_v2 with BatchNorm",
 }
 SYSTEMS = ("unskew-stacked", "unskew-loop", "bare-loop", "pfl")

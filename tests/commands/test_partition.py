@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def test_lowest_share_names_its_round() -> None:
 
 
 def test_padding_of_the_stacked_engine() -> None:
-    """Sizes 5, 5, 5 waste nothing. Seventy different numbers of steps share 24 widths, which wastes a little."""
+    """Sizes 5, 5, 5 waste nothing one by one. Seventy different numbers of steps share 24 widths, which wastes a little."""
     from unskew.core.work import Work
 
     work = Work(batch=1, lr=0.1)
@@ -109,6 +110,8 @@ def test_padding_of_the_stacked_engine() -> None:
     ragged = split._steps(np.arange(1, 71)[:, None], [np.arange(1, 71)[:, None]], work)
     assert (even.padding, even.longest, even.total) == (0, 5, 15)
     assert 0 < ragged.padding < 0.05
+    filled = split._steps(np.full((3, 1), 5), [np.full((3, 1), 5)], replace(work, batch=4))
+    assert filled.padding == pytest.approx(3 / 8)  # a batch of four and one of one, filled up
 
 
 WARN = {

@@ -139,12 +139,14 @@ def test_means_are_held_against_the_rows_behind_them(tmp_path: Path) -> None:
 
 
 def test_raw_rows_need_no_attack(tmp_path: Path) -> None:
-    found = audited(played(tmp_path / "run", "feddata"))
+    found = audited(played(tmp_path / "run", "feddata"), on_shared=("context",), iterations=200)
     verdict = next(v for v in found.verdicts if v.kind == "raw")
     assert (verdict.state, "there is nothing to attack" in verdict.words) == ("recovered", True)
     assert set(values(found, "as-sent", "mse", "unit")) == {0.0}
     (shown,) = found.pictures
     assert torch.equal(shown.true, shown.recovered)
+    told = [leak.value for leak in found.leaks if leak.metric == "context accuracy"]
+    assert told[-1] > 99  # a marker in plain sight
 
 
 @pytest.mark.parametrize("threat", ["sum-only", "fellow-client"])

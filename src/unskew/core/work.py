@@ -38,6 +38,11 @@ class Work:
         """Batches in one pass, the last one partial."""
         return -(-rows // self.batch)
 
+    def rows_for(self, rows: int) -> int:
+        """Rows in all steps of a client with that many, without those that fill a partial batch."""
+        passes, more = divmod(self.steps_for(rows), max(self.steps_per_epoch(rows), 1))
+        return passes * rows + min(more * self.batch, rows)
+
     def make(self, leaves: Iterable[Tensor], slots: Iterable[State] = (), lr: Tensor | None = None) -> Optimiser:
         """A fresh optimiser. Only element-wise ones: on stacked leaves they equal one optimiser per client.
 

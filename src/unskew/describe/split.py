@@ -43,7 +43,7 @@ class Steps:
     longest: int
     median: float
     total: float  # of a cohort, on average
-    padding: float  # share of row-steps that the stacked engine computes for nobody
+    padding: float  # share of the rows that the stacked engine computes and nobody trains on
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,10 @@ def _steps(counts: Counts, rounds: list[Counts], work: Work, times: float = 1.0)
     steps = _steps_of(counts, work)
     each = [_steps_of(cohort, work) for cohort in rounds]
     needed = computed = 0
-    for cohort in each[:ROUNDS_STACKED]:
-        active = sorted((int(s) for s in cohort if s), reverse=True)
-        needed, computed = needed + sum(active), computed + sum(widths(active))
+    for cohort, found in list(zip(rounds, each))[:ROUNDS_STACKED]:
+        active = sorted((int(s) for s in found if s), reverse=True)
+        needed += sum(work.rows_for(int(rows)) for rows in cohort.sum(axis=1))
+        computed += sum(widths(active)) * work.batch
     total = np.mean([cohort.sum() for cohort in each]) * times
     return Steps(int(steps.max()), float(np.median(steps)), float(total), 1 - needed / max(computed, 1))
 

@@ -71,6 +71,7 @@ class Outcome(NamedTuple):
     terms: dict[str, Tensor]
     shared: Message = {}  # what exchanges after training sent; never changed in place
     finite: bool | None = None  # True where the engine has seen that all of it is; None: look
+    rows: tuple[int, int] = (0, 0)  # in all steps: trained on, and computed
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Engine(Protocol):
 
     @property
     def padding_share(self) -> float:
-        """Share of the computed row-steps that no client needed."""
+        """Share of the computed rows that no client trains on: they fill a last batch, or a stack."""
         ...
 
     def train(

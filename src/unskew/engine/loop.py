@@ -18,6 +18,7 @@ from unskew.core.state import Message, State, Tree, flatten, unflatten
 from unskew.core.sums import AddUp
 from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, OneClient
+from unskew.engine.ragged import Padding
 from unskew.engine.sealing import seal_draws, seal_one
 from unskew.engine.sharing import share_draws, share_one
 from unskew.engine.workers import Workers, can_fork
@@ -32,15 +33,18 @@ class LoopEngine:
     """Trains and scores client by client, inline or in forked workers."""
 
     name = "loop"
-    padding_share = 0.0  # nothing is computed that no client needs
 
     def __init__(self, setting: Setting, workers: int) -> None:
         self.setting, self.device = setting, setting.device
         self.add_up: AddUp | None = None  # answers come one by one
-        self._received = Received({}, {})
+        self._received, self._padding = Received({}, {}), Padding()
         many = workers > 1 and can_fork() and self.device.type == "cpu"
         self.workers = workers if many else 1
         self._pool = Workers(workers, self._handle) if many else None
+
+    @property
+    def padding_share(self) -> float:
+        return self._padding.share
 
     def close(self) -> None:
         if self._pool:
@@ -69,6 +73,7 @@ class LoopEngine:
             state = to_device(mine.get(client) or self.setting.newcomer(client, source), self.device)
             with one_thread():
                 outcome = self._train_one(source, round, received, client, state)
+            self._padding.add(*outcome.rows)
             yield outcome
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
@@ -83,6 +88,7 @@ class LoopEngine:
         for header, body in self._ask(received, requests):
             tree = unflatten(body, DEEP)
             got = (tree.get(name, {}) for name in TOLD)
+            self._padding.add(*header["rows"])
             yield Outcome(header["client"], *got)
 
     def _ask(self, received: Received, requests: Requests) -> Iterator[tuple[dict[str, Any], State]]:
@@ -92,10 +98,9 @@ class LoopEngine:
                 yield from self._pool.ask(requests)
             return
         self._received = received
-        for header, body in requests:
-            with one_thread():
-                answer = self._handle(header, body)
-            yield answer
+        with one_thread():  # also while an answer is taken in: sums of small tensors take longer on many cores
+            for header, body in requests:
+                yield self._handle(header, body)
 
     def _handle(self, header: dict[str, Any], body: State) -> tuple[dict[str, Any], State]:
         """One request, in a worker or inline."""
@@ -113,7 +118,7 @@ class LoopEngine:
             outcome = self._train_one(self.setting.source, header["round"], self._received, client, mine)
         else:
             outcome = self._share_one(header["round"], header["part"], client, mine)
-        return {"client": client}, flatten({name: getattr(outcome, name) for name in TOLD})
+        return {"client": client, "rows": outcome.rows}, flatten({name: getattr(outcome, name) for name in TOLD})
 
     def _train_one(self, source: Source, round: int, received: Received, client: int, mine: Tree) -> Outcome:
         setting = self.setting
@@ -132,7 +137,7 @@ class LoopEngine:
         message, shared, kept, terms = client_round(method, setting.model, received, mine, feed, after)
         if source is setting.source:  # a stand-in's message does not travel
             message, kept = seal_one(setting, round, received, message, kept, seal_draws(setting, round, client))
-        return Outcome(client, pack(message), kept, terms, shared)
+        return Outcome(client, pack(message), kept, terms, shared, rows=(feed.needed, feed.steps * feed.work.batch))
 
     def _share_one(self, round: int, part: str, client: int, mine: Tree) -> Outcome:
         sent, kept = self._share(round, part, client, own(self._received, mine).model, mine)

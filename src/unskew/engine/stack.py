@@ -55,7 +55,7 @@ class Stack:
         self.work = work  # its learning rate is that of the round
 
     def train(self, work: Work, given: Given, feed: Cohort) -> tuple[State, State, int]:
-        """All steps of a cohort: final states [m, ...], summed loss terms [m], and the row-steps computed."""
+        """All steps of a cohort: final states [m, ...], summed loss terms [m], and the clients' steps computed."""
         self._load(work, given, len(feed.clients))
         plan, kept = widths(feed.steps), []
         for step, width in enumerate(plan):

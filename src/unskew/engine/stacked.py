@@ -33,6 +33,7 @@ from unskew.engine.fuse import fuse
 from unskew.engine.layers import for_stack
 from unskew.engine.mapping import vmap
 from unskew.engine.memory import bytes_of_step, cohort_size, memory_there_is
+from unskew.engine.ragged import Padding
 from unskew.engine.sealing import seal_many
 from unskew.engine.sharing import share_many
 from unskew.engine.stack import Stack, shape_of
@@ -54,7 +55,7 @@ class StackedEngine:
         self.add_up = kernels.adder(self.device)
         self.limit: int | None = None  # clients that fit at once; found out on the first cohort
         self._sharing = sys.maxsize  # clients that fit in an exchange, as far as is known
-        self._needed = self._computed = 0  # row-steps since the start
+        self._padding = Padding()
         self._stack: Stack | None = None
         self._shape: tuple[Any, ...] = ()
         self._ahead = Ahead(self.setting)
@@ -67,7 +68,7 @@ class StackedEngine:
 
     @property
     def padding_share(self) -> float:
-        return 1 - self._needed / max(self._computed, 1)
+        return self._padding.share
 
     def train(
         self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
@@ -205,7 +206,7 @@ class StackedEngine:
             self._release()  # before the new one is made: both may not fit
             self._stack, self._shape = Stack(self.setting, work, given, feed), shape
         final, terms, computed = self._stack.train(work, given, feed)
-        self._needed, self._computed = self._needed + sum(feed.steps), self._computed + computed
+        self._padding.add(feed.needed, computed * work.batch)
         return final, terms
 
     def _share(

@@ -11,31 +11,14 @@ rounded; running statistics and other parts' artefacts (SCAFFOLD's variates, Fed
 Differs: the paper trains in bf16; here it is how the update travels, and training keeps its own precision.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from unskew.core.bits import bits
 from unskew.core.letter import Form, Letter
 from unskew.core.part import Part
 from unskew.core.registry import method, part
 from unskew.core.state import Message, State
-
-
-class _Bits(torch.autograd.Function):
-    """The same bits as another type of the same size; torch 2.11 cannot map its own `view` over clients."""
-
-    @staticmethod
-    def forward(t: Tensor, dtype: torch.dtype) -> Tensor:
-        return t.view(dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.mark_non_differentiable(output)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, None], t: Tensor, dtype: torch.dtype) -> tuple[Tensor, int | None]:
-        return t.view(dtype), in_dims[0]
 
 
 @part("bf16")
@@ -47,7 +30,7 @@ class Bfloat16(Part):
     def seal(self, letter: Letter) -> tuple[Message, State]:
         # The bits as int16, a type that every serialiser has.
         rounded = {n: d.to(torch.bfloat16) for n, d in letter.update.items()}  # (1)
-        codes = {n: {"bf16": _Bits.apply(d, torch.int16)} for n, d in rounded.items()}  # type: ignore[no-untyped-call]
+        codes = {n: {"bf16": bits(d, torch.int16)} for n, d in rounded.items()}
         return letter.sealed(codes), {}
 
     def open(self, letter: Letter) -> Message:

@@ -112,15 +112,15 @@ class FLea(Part):
         return total, told
 
     def _mixed(self, view: View, f: Tensor, buffer: Batch, cut: int) -> tuple[Tensor, Tensor]:
-        beta = view.draws["beta"]
+        beta, held = view.draws["beta"], buffer.x.detach()
         along = beta.view(-1, *(1,) * (f.ndim - 1))
-        mixed = along * f + (1 - along) * buffer.x  # (2)
+        mixed = along * f + (1 - along) * held  # (2)
         z = at_least_float32(view.run(mixed, cut))
         # A mixed label's cross-entropy is the mixture of two.
         own, other = (F.cross_entropy(z, y, reduction="none") for y in (view.y, buffer.y))
         clf = view.mean(beta * own + (1 - beta) * other)  # (3)
         if self.preset == "released":
-            clf, mixed = clf + _own(view), buffer.x
+            clf, mixed = clf + _own(view), held
             z = at_least_float32(view.run(mixed, cut))
         return clf, view.mean(_kl(at_least_float32(view.teacher.run(mixed.detach(), cut)), z))  # (4)
 

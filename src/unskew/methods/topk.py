@@ -29,7 +29,7 @@ INDEX = {torch.uint8: 2**8, torch.uint16: 2**16, torch.int32: 2**31, torch.int64
 
 
 def largest(g: Tensor, k: int) -> Tensor:
-    """Places of the k entries of g [n] of largest size, in order; of equals the first, in every engine."""
+    """Places of the k entries of g [n] of largest size, in order; of equals the first, wherever it is computed."""
     size = g.abs().nan_to_num(nan=torch.inf)  # what is not a number must be sent, so that the message is refused
     least = size.topk(k).values[-1]
     above, equal = size > least, size == least

@@ -1,4 +1,4 @@
-"""The audit of what clients share row by row: features by a decoder, means as they are, raw rows by nothing at all."""
+"""The audit of what clients share row by row: features by a decoder, means and raw rows as they are, all by context."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _round(
         held = one.items.repeat_interleave(one.rows.shape[1], 0)
         leaks += _rows(one, world, budget, held, f"{AS_SENT}/{where}", pictures)
         words.append(f"{where} as sent: MSE {_mean(leaks):.4f} against each row behind it")
-    if kind != "raw" and "context" in budget.on_shared:
+    if "context" in budget.on_shared:
         steps = budget.iterations_of("context")
         try:
             found = context(one, steps, budget.seed, partial(tell, "context"))

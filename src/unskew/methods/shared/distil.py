@@ -40,8 +40,8 @@ def uniform_teacher(few: Tensor, strength: Tensor | float, dtype: torch.dtype) -
 def uniform_kl(teacher: dict[str, Tensor], student: Tensor, y: Tensor, tau: Tensor | float) -> Tensor:
     """strength KL(teacher || student) per sample [b], of a `uniform_teacher` and logits [b, C] at temperature tau.
 
-    The student's softmax is over all classes but y. The teacher is looked up, not computed: a small model's step on a
-    GPU takes as long as it has operations.
+    The student's softmax is over all classes but y. The teacher is looked up, not computed: a small model's step takes
+    as long as it has operations.
     """
     found, classes = teacher["by label"].index_select(0, label(y)), student.shape[1]
     pull, mask, constant = found[:, :classes], found[:, classes:-1], found[:, -1]
@@ -56,7 +56,7 @@ def masked_kl(teacher: Tensor, student: Tensor, of_teacher: Tensor, of_student: 
     finite numbers, because 0 times infinity is not 0.
     """
     log_t, log_s = _log_softmax(teacher / tau, of_teacher), _log_softmax(student / tau, of_student)
-    # Not torch.where with a number: on a GPU that copies it from the host, which no recorded step may do.
+    # Not torch.where with a number, which becomes a tensor of its own at every step.
     each = (log_t.exp() * (log_t - log_s)).masked_fill(~of_teacher, 0)
     return tau**2 * each.sum(1)
 

@@ -1,0 +1,85 @@
+"""What a decoder makes of the features that finished runs would share next: true rows above, one line of pictures a run.
+
+python benchmarks/pictures.py RUN... --data-dir DATA --out results/flea/pictures.png
+
+Only a run's model is needed, no recorded messages: FLea's features come from the newest model, so those of the last
+round's clients can be made again. `unskew audit` attacks what was really sent, and shows its own pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from unskew.engine.sharing import share_draws
+from unskew.privacy.attacks.decoder import decoder
+from unskew.privacy.metrics.pixels import psnr
+from unskew.privacy.shared import Shared
+from unskew.privacy.world import World, set_up
+from unskew.results.load import load
+
+SHOWN = 16
+INCH = 0.62  # side of a picture
+
+
+def next_features(world: World) -> Shared:
+    """Those of the last round's clients, from the final model."""
+    setting, last = world.setting, max(world.trained)
+    found = []
+    for client in world.trained[last]:
+        pick = share_draws(setting, "flea", last, client)["pick"].cpu()
+        found.append(setting.source.index[client][pick[pick >= 0]])
+    rows = torch.cat(found)[:SHOWN, None]
+    state = {name: t.to(setting.device) for name, t in world.run.model.state_dict().items()}
+    made = Shared(world, "flea", "features", last, state, torch.empty(0), rows, flat=True)
+    items = made.made(setting.source.x, rows)
+    return Shared(world, "flea", "features", last, state, items, rows, flat=True)
+
+
+def decoded(world: World, steps: int) -> tuple[Tensor, Tensor]:
+    """Pixels from 0 to 1 of the true rows and of what the decoder makes of their features."""
+    shared, source = next_features(world), world.setting.source
+    found = decoder(shared, steps, seed=0, progress=lambda done, total: print(f"\r{done}/{total}", end="", flush=True))
+    print()
+    true, shown = (world.unit(x) for x in (source.prepare(source.x[shared.rows[:, 0]]), found.rows))
+    assert true is not None and shown is not None
+    return true.float(), shown.float()
+
+
+def draw(lines: list[tuple[str, Tensor]], path: Path) -> None:
+    """One line of pictures for each."""
+    figure = Figure(figsize=(INCH * SHOWN, (INCH + 0.28) * len(lines)))
+    grid = figure.subplots(len(lines), SHOWN, gridspec_kw={"wspace": 0.06, "hspace": 0.45})
+    for (title, pictures), places in zip(lines, grid):
+        for axes, picture in zip(places, pictures):
+            axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="nearest")
+            axes.set_axis_off()
+        places[0].set_title(title, loc="left", fontsize=9)
+    figure.savefig(path, dpi=130, bbox_inches="tight", pad_inches=0.05)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--steps", type=int, default=7800)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    lines: list[tuple[str, Tensor]] = []
+    for run in args.runs:
+        world = set_up(load(run), data_dir=args.data_dir)
+        true, shown = decoded(world, args.steps)
+        error, likeness = float((true - shown).square().mean()), float(psnr(true, shown, "unit", 1.0).values.mean())
+        what = f"{world.run.config.label} after round {max(world.trained)}: MSE {error:.4f}, {likeness:.1f} dB"
+        print(json.dumps({"run": run.name, "mse": error, "psnr": likeness, "steps": args.steps}))
+        lines = [*(lines or [("rows whose features are shared", true)]), (what, shown)]
+    draw(lines, args.out)
+
+
+if __name__ == "__main__":
+    main()

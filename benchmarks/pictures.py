@@ -1,4 +1,4 @@
-"""What a decoder makes of the features that finished runs would share next: true rows above, one line of pictures a run.
+"""What a decoder makes of the features that finished runs would share next: true rows above, a line of pictures a run.
 
 python benchmarks/pictures.py RUN... --data-dir DATA --out results/flea/pictures.png
 
@@ -9,7 +9,7 @@ round's clients can be made again. `unskew audit` attacks what was really sent, 
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from pathlib import Path
 
 import torch
@@ -21,6 +21,7 @@ from unskew.privacy.attacks.decoder import decoder
 from unskew.privacy.metrics.pixels import psnr
 from unskew.privacy.shared import Shared
 from unskew.privacy.world import World, set_up
+from unskew.reproduce.record import changed_settings
 from unskew.results.load import load
 
 SHOWN = 16
@@ -44,11 +45,15 @@ def next_features(world: World) -> Shared:
 def decoded(world: World, steps: int) -> tuple[Tensor, Tensor]:
     """Pixels from 0 to 1 of the true rows and of what the decoder makes of their features."""
     shared, source = next_features(world), world.setting.source
-    found = decoder(shared, steps, seed=0, progress=lambda done, total: print(f"\r{done}/{total}", end="", flush=True))
-    print()
+    found = decoder(shared, steps, seed=0, progress=told)
     true, shown = (world.unit(x) for x in (source.prepare(source.x[shared.rows[:, 0]]), found.rows))
-    assert true is not None and shown is not None
+    if true is None or shown is None:
+        raise SystemExit(f"{world.run.folder}: expected rows that are pictures")
     return true.float(), shown.float()
+
+
+def told(done: int, total: int) -> None:
+    sys.stderr.write(f"\r{done}/{total}" + "\n" * (done == total))
 
 
 def draw(lines: list[tuple[str, Tensor]], path: Path) -> None:
@@ -75,8 +80,10 @@ def main() -> None:
         world = set_up(load(run), data_dir=args.data_dir)
         true, shown = decoded(world, args.steps)
         error, likeness = float((true - shown).square().mean()), float(psnr(true, shown, "unit", 1.0).values.mean())
-        what = f"{world.run.config.label} after round {max(world.trained)}: MSE {error:.4f}, {likeness:.1f} dB"
-        print(json.dumps({"run": run.name, "mse": error, "psnr": likeness, "steps": args.steps}))
+        config = world.run.config
+        name = " ".join([config.label, *changed_settings(config)])
+        what = f"{name}, after round {max(world.trained)}: MSE {error:.4f}, {likeness:.1f} dB"
+        sys.stdout.write(f"{what}\n")
         lines = [*(lines or [("rows whose features are shared", true)]), (what, shown)]
     draw(lines, args.out)
 

@@ -102,7 +102,7 @@ def test_lowest_share_names_its_round() -> None:
 
 
 def test_padding_of_the_stacked_engine() -> None:
-    """Sizes 5, 5, 5 waste nothing one by one. Seventy different numbers of steps share 24 widths, which wastes a little."""
+    """Sizes 5, 5, 5 waste nothing one by one. Seventy numbers of steps share 24 widths, which wastes a little."""
     from unskew.core.work import Work
 
     work = Work(batch=1, lr=0.1)

@@ -12,7 +12,7 @@ def bits(t: Tensor, dtype: torch.dtype) -> Tensor:
     >>> bits(torch.tensor([1.0], dtype=torch.bfloat16), torch.int16)
     tensor([16256], dtype=torch.int16)
     """
-    return _Bits.apply(t, dtype)  # type: ignore[no-untyped-call, no-any-return]
+    return _Bits.apply(t, dtype)  # type: ignore[no-untyped-call]
 
 
 class _Bits(torch.autograd.Function):

@@ -8,7 +8,7 @@ Paper: Alistarh, Grubic, Li, Tomioka, Vojnovic, "QSGD: Communication-Efficient S
 Encoding", NeurIPS 2017.
 A step for each row costs 4 bytes a row and makes the error that of the row: units that move little are not rounded by
 the step of those that move much. Rounding by chance costs variance and no bias, so the errors of clients and rounds
-cancel. u_i is a hash of the plan's seed and the place of the entry, equal wherever it is computed; only the update of trained
+cancel. u_i is a hash of the plan's seed and the place of the entry, the same anywhere; only the update of trained
 tensors is rounded: a rounded running variance could turn negative, and SCAFFOLD's variates must add up to the server's.
 Differs: steps from the largest entry of a row instead of the norm of a bucket (which the paper's own experiments do
 too), 127 levels a side, and bytes as they are instead of Elias codes.

@@ -3,8 +3,8 @@
 A grouped convolution of cuDNN starts one kernel per client; unfolding the rows writes them 25 times for a 5x5 filter.
 Here one program gathers the rows it multiplies: 255 launches a step became a few, and with the recorded step
 `lmd-shards-10` fell from 406 to 145 ms a round. Filters of few channels as one axis with the taps, and a pooling of our
-own, took it to 116; larger tiles took 13 of the products' 32 ms. Shapes: x [m, c, b, h, w], w [m, o, c, kh, kw], out [m, o, b, h', w'],
-so that a client's product is [o, c kh kw] @ [c kh kw, b h' w'].
+own, took it to 116; larger tiles took 13 of the products' 32 ms. Shapes: x [m, c, b, h, w], w [m, o, c, kh, kw], out
+[m, o, b, h', w'], so that a client's product is [o, c kh kw] @ [c kh kw, b h' w'].
 """
 
 from __future__ import annotations

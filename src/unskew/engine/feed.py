@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unskew.core.client import Facts, Moment, Received, knowing
 from unskew.core.method import Method
-from unskew.core.part import Sizes, Stream
+from unskew.core.part import Part, Sizes, Stream
 from unskew.core.state import State, Tree, flatten, stack, tree_map
 from unskew.core.work import Work
 from unskew.engine.base import Setting, Source, laid_out, sent
@@ -50,7 +50,9 @@ class Cohort:
         self._pools = _pools(plans)
         gathered = stack(tree_map(lambda t: _lengthened(t, longest), plan.tensors) for plan in plans)
         self._plan = tree_map(lambda t: sent(t, device), gathered)
-        self.facts: Facts = vmap(lambda facts: knowing(method, facts))(source.facts_of(clients))
+        self.facts: Facts = source.facts_of(clients)
+        if any(type(part).known is not Part.known for part in method.parts):
+            self.facts = vmap(lambda facts: knowing(method, facts))(self.facts)
 
     @cached_property
     def shapes(self) -> Any:
@@ -109,7 +111,8 @@ class OneClient:
         moment = self._cohort.between(step, min(step + self._ahead, self.steps), 1)
         x = moment.batch["x"]
         # Here and not for stacks: mapped over clients, PyTorch's GroupNorm refuses rows whose channels are innermost.
-        return moment._replace(batch=moment.batch | {"x": laid_out(x.flatten(0, 2)).view(x.shape)})
+        rows = laid_out(x.flatten(0, 2), self._cohort.setting.model)
+        return moment._replace(batch=moment.batch | {"x": rows.view(x.shape)})
 
 
 class ClientPlan:

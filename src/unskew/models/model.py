@@ -40,6 +40,8 @@ class Model:
         norms = [layer for layer in blocks.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
         # Outside training, no normalisation makes a row depend on the rows beside it.
         self.rows_alone = all(layer.track_running_stats for layer in norms)
+        self.convolves = any(isinstance(layer, nn.modules.conv._ConvNd) for layer in blocks.modules())
+        self._ties = len([*blocks.parameters()]) < len([*blocks.named_parameters(remove_duplicate=False)])
         self.name, self.depth, self.feature = name, len(blocks), len(blocks) - 1
         self.initial: State = {
             key: tensor.detach().clone().to(dtype if tensor.is_floating_point() else tensor.dtype)
@@ -89,10 +91,10 @@ class Model:
             tensors[name] = torch.zeros((), dtype=torch.int64) if seed is None else seed + 0x85EBCA6B * number
         block = (self._train if train else self._eval)[i]
         if not self.half:
-            return functional_call(block, tensors, (h,))
+            return functional_call(block, tensors, (h,), tie_weights=self._ties)
         # No cache of cast weights: a step that is recorded and played again must cast them anew.
         with torch.autocast(h.device.type, torch.bfloat16, cache_enabled=False):
-            return functional_call(block, tensors, (h,))
+            return functional_call(block, tensors, (h,), tie_weights=self._ties)
 
 
 def _tensors(module: nn.Module) -> Iterable[tuple[str, Tensor]]:

@@ -16,7 +16,6 @@ import argparse
 import gc
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import clients
 from floor import floor
 from kept import keep
-from systems import How, Unskew, make, rounds_of_pfl
+from systems import How, Unskew, make, rounds_of_pfl, seconds
 from workloads import WORKLOADS, Workload
 
 from unskew.environment import __version__, commit, device_name
@@ -60,14 +59,6 @@ class Timed:
     @property
     def warm(self) -> list[float]:
         return self.ms[WARM.get(self.system, 1) :]
-
-
-def seconds(play: Callable[[], None], how: How) -> float:
-    began = time.perf_counter()
-    play()
-    if how.device.startswith("cuda"):
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
 
 
 def one_after_another(load: Workload, systems: list[str], how: How, rounds: int) -> list[Timed]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,15 @@ class How:
     precision: str
     workers: int = 1
     pfl_python: str = ""
+
+
+def seconds(play: Callable[[], None], how: How) -> float:
+    """Of one call, with what it left to the GPU."""
+    began = time.perf_counter()
+    play()
+    if how.device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
 
 
 class Unskew:

@@ -25,6 +25,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import clients
+from bare import KNOWN
 from floor import floor
 from kept import keep
 from systems import How, Unskew, make, rounds_of_pfl, seconds
@@ -102,6 +103,9 @@ def in_turn(load: Workload, systems: list[str], how: How, rounds: int) -> list[T
 def measure(load: Workload, systems: list[str], how: How, rounds: int) -> list[Timed]:
     """All systems; one that is not here is left out, with the reason on the screen."""
     own = [system for system in systems if system != "pfl"]
+    if "bare-loop" in own and load.method not in KNOWN:
+        own.remove("bare-loop")
+        sys.stdout.write(f"{load.name} bare-loop skipped: it knows {' and '.join(KNOWN)}\n")
     with set_precision(how.precision):
         found = (one_after_another if how.device.startswith("cuda") else in_turn)(load, own, how, rounds)
         if "pfl" in systems:

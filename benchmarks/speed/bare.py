@@ -15,6 +15,8 @@ from workloads import Workload
 
 from unskew.core.per_client import PerClient
 
+KNOWN = ("fedavg", "fedlmd")
+
 
 class Bare:
     """FedAvg, and FedLMD where the workload asks for it; `rows` are on the device."""

@@ -20,6 +20,7 @@ WHAT = {
     "scale-1000": "the same with 1000 clients",
     "scale-clients": "1000 of a million clients, rows made on demand, mlp",
     "flea-mobilenet": "50 of 500 clients, 100 images, 5 epochs, mobilenet_v2 with BatchNorm",
+    "flea-mobilenet-flea": "the same with FLea",
 }
 SYSTEMS = ("unskew-stacked", "unskew-loop", "bare-loop", "pfl")
 

@@ -67,6 +67,8 @@ WORKLOADS = {
         Workload("lmd-shards-100", SHARDS, 1.0, FEDLMD, augment=AUGMENT),
         Workload("lmd-ragged", RAGGED, 0.1, FEDLMD, method="fedlmd", augment=AUGMENT),
         Workload("flea-mobilenet", {"name": "iid", "clients": 500}, 0.1, FLEA, model="mobilenet_v2"),
+        # Beside it, without a bare loop: what FLea adds.
+        Workload("flea-mobilenet-flea", {"name": "iid", "clients": 500}, 0.1, FLEA, "mobilenet_v2", "flea"),
         *(Workload(f"scale-{n}", {"name": "iid", "clients": 1000}, n / 1000, FEDLMD) for n in (10, 30, 100, 300, 1000)),
         # A small net, so that what grows with the clients would be seen.
         Workload("scale-clients", MILLION, 0.001, PFL, model="mlp"),

@@ -49,7 +49,7 @@ def decoded(world: World, steps: int) -> tuple[Tensor, Tensor]:
     true, shown = (world.unit(x) for x in (source.prepare(source.x[shared.rows[:, 0]]), found.rows))
     if true is None or shown is None:
         raise SystemExit(f"{world.run.folder}: expected rows that are pictures")
-    return true.float(), shown.float()
+    return true.float().cpu(), shown.float().cpu()
 
 
 def told(done: int, total: int) -> None:
@@ -79,6 +79,10 @@ def main() -> None:
     for run in args.runs:
         world = set_up(load(run), data_dir=args.data_dir)
         true, shown = decoded(world, args.steps)
+        if lines and not torch.equal(true, lines[0][1]):
+            raise SystemExit(
+                f"{run}: expected the rows of the first run, found others; give runs of one seed and split"
+            )
         error, likeness = float((true - shown).square().mean()), float(psnr(true, shown, "unit", 1.0).values.mean())
         config = world.run.config
         name = " ".join([config.label, *changed_settings(config)])

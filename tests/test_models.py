@@ -1,5 +1,7 @@
 """The zoo by its published counts and shapes, cuts, roles, seeds, dropout from the plan, and what is refused."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -310,12 +312,56 @@ def test_attention_dropout_is_refused() -> None:
         Model(nn.Sequential(Attend(), nn.Flatten()))
 
 
-def test_tied_weights_across_blocks() -> None:
-    """One layer used twice: either it works as the module does, or it is refused in words."""
+def test_tied_weights_across_blocks_are_refused() -> None:
     layer = nn.Linear(3, 3)
-    net, x = nn.Sequential(layer, nn.ReLU(), layer), torch.randn(2, 3)
-    try:
-        model = Model(net)
-    except UserError:
-        return
+    with pytest.raises(UserError, match="into one block"):
+        Model(nn.Sequential(layer, nn.ReLU(), layer))
+
+
+class Pair(nn.Module):
+    """Two layers, one after the other."""
+
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(h))
+
+
+def layers_with_one_weight() -> Pair:
+    pair = Pair(nn.Linear(3, 3), nn.Linear(3, 3))
+    pair.second.weight = pair.first.weight
+    return pair
+
+
+def norms_with_one_mean() -> Pair:
+    pair = Pair(nn.BatchNorm1d(3), nn.BatchNorm1d(3))
+    pair.second.running_mean = pair.first.running_mean.fill_(0.5)
+    return pair
+
+
+def one_layer_twice() -> Pair:
+    layer = nn.Linear(3, 3)
+    return Pair(layer, layer)
+
+
+@pytest.mark.parametrize("made", [layers_with_one_weight, norms_with_one_mean, one_layer_twice])
+def test_layers_of_a_block_may_share_a_tensor(made: Callable[[], Pair]) -> None:
+    """Outputs are the module's; the shared tensor is one of the state; and no skeleton keeps a tensor."""
+    net, x = nn.Sequential(made(), nn.Linear(3, 2)).eval(), torch.randn(4, 3)
+    model = Model(net)
     torch.testing.assert_close(model.run(model.initial, x), net(x))
+    assert len(model.initial) == len([*net.parameters(), *net.buffers()])
+    changed = {name: t + 1 if t.is_floating_point() else t for name, t in model.initial.items()}
+    torch.testing.assert_close(model.run(changed, x), _with(net, changed)(x))
+    assert {t.device.type for blocks in (model._train, model._eval) for t in blocks.parameters()} == {"meta"}
+
+
+def _with(net: nn.Sequential, state: dict[str, torch.Tensor]) -> nn.Sequential:
+    """The net with every tensor of the state in all its places."""
+    places = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+    with torch.no_grad():
+        for name, tensor in state.items():
+            places[name].copy_(tensor)
+    return net

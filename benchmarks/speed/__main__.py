@@ -69,7 +69,7 @@ def one_after_another(load: Workload, systems: list[str], how: How, rounds: int)
         torch.cuda.reset_peak_memory_stats()
         player = make(load, system, how)
         ms = [1000 * seconds(player, how) for _ in range(WARM.get(system, 1))]
-        player.skip(max(WARM.values()) - len(ms))  # so that the rounds that count are the same ones for all
+        player.skip(max(WARM.values()) - len(ms))  # so that the rounds that count begin with the same one for all
         ms += counted(player, how, rounds)
         found.append(Timed(system, ms, torch.cuda.max_memory_allocated() / 2**20, player.padding))
         player.close()
@@ -121,8 +121,9 @@ def rows(load: Workload, found: list[Timed], how: How, device: str) -> list[dict
     """Lines of the table, and the same on the screen with spread and first round."""
     medians = {timed.system: statistics.median(timed.warm) for timed in found}
     least, samples = floor(load, how.device, how.precision)
-    bare, lines = medians.get("bare-loop", float("nan")), []
+    bare, lines = next((timed for timed in found if timed.system == "bare-loop"), None), []
     for timed in found:
+        ratio = times_as_fast(timed, bare)
         ms, warm = medians[timed.system], sorted(timed.warm)
         spread = warm[3 * len(warm) // 4] - warm[len(warm) // 4]
         lines.append(
@@ -135,7 +136,7 @@ def rows(load: Workload, found: list[Timed], how: How, device: str) -> list[dict
                 "samples_per_s": round(1000 * samples / ms),
                 "peak_mem_mib": round(timed.peak, 1),
                 "padding_share": round(timed.padding, 4),
-                "ratio_to_bare_loop": round(bare / ms, 3),
+                "ratio_to_bare_loop": round(ratio, 3),
                 "ratio_to_floor": round(ms / least, 2) if least else "",
                 "versions": timed.versions,
                 "commit": commit(),
@@ -143,10 +144,18 @@ def rows(load: Workload, found: list[Timed], how: How, device: str) -> list[dict
         )
         sys.stdout.write(
             f"{load.name} {timed.system} {how.precision}: {ms:.2f} ms, spread {spread:.2f}, first {timed.ms[0]:.0f}, "
-            f"{timed.peak:.0f} MiB, {bare / ms:.2f} x bare, {lines[-1]['ratio_to_floor']} x floor\n"
+            f"{timed.peak:.0f} MiB, {ratio:.2f} x bare, {lines[-1]['ratio_to_floor']} x floor\n"
         )
         sys.stdout.flush()
     return lines
+
+
+def times_as_fast(timed: Timed, other: Timed | None) -> float:
+    """By the medians of the rounds that both have played."""
+    if other is None:
+        return float("nan")
+    both = min(len(timed.warm), len(other.warm))
+    return statistics.median(other.warm[:both]) / statistics.median(timed.warm[:both])
 
 
 def agreement(load: Workload, how: How) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from bare import KNOWN
 from torch.utils.flop_counter import FlopCounterMode
 from workloads import Workload
 
@@ -14,14 +15,14 @@ RATES = {"float32": 60e12, "tf32": 400e12, "bf16": 790e12}
 
 
 def floor(load: Workload, device: str, precision: str) -> tuple[float, int]:
-    """Milliseconds a round cannot beat on that GPU (0 elsewhere), and the samples of a round."""
+    """Milliseconds a round cannot beat on that GPU (0 elsewhere, and for other methods), and the samples of a round."""
     ready = prepare(load.experiment("loop", "cpu", "float32", 1), data=load.data(), model=load.net())
     plan, rows, work = ready.federation.plan, ready.federation.rows, ready.federation.task.work
     ready.federation.engine.close()
     clients = [plan.participants(r) for r in range(1, 6)]
     samples = sum(rows[k] * load.local["epochs"] for cohort in clients for k in cohort) // len(clients)
     steps = sum(work.steps_for(rows[k]) for cohort in clients for k in cohort) / len(clients)
-    if not device.startswith("cuda"):
+    if not device.startswith("cuda") or load.method not in KNOWN:
         return 0.0, samples
     model = load.net()
     # Only forward: torch counts gradients of depthwise filters as if all channels saw all. A step goes back twice.

@@ -2,7 +2,7 @@
 
     python benchmarks/speed/together.py fedlmd-shards precision=tf32 --runs 12 --out results
 
-Whole commands, start of the processes and evaluation included; one seed first, so that kernels are compiled for both.
+Whole commands, start of the processes and evaluation included. Two rounds come first, so that none compiles kernels.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def command(recipe: str, changes: list[str], runs: int) -> float:
         words = [sys.executable, "-m", "unskew.cli", "compare", recipe, *changes, "--methods", "fedavg"]
         words += ["--seeds", f"0-{runs - 1}" if runs > 1 else "0", "--jobs", str(runs), "--out", out]
         began = time.perf_counter()
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(done.stderr)
         return time.perf_counter() - began
 
 
@@ -42,7 +44,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    device = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    asked = dict(change.partition("=")[::2] for change in args.changes).get("device", "auto")
+    there = "cuda" if torch.cuda.is_available() else "cpu"
+    device = device_name(torch.device(there if asked == "auto" else asked))
+    command(args.recipe, [*args.changes, "rounds=2"], 1)
     alone = command(args.recipe, args.changes, 1)
     found = {1: alone, args.runs: command(args.recipe, args.changes, args.runs)}
     for runs, took in found.items():

@@ -2,8 +2,8 @@
 
     python benchmarks/speed/where.py pfl-cifar lmd-shards-100 --precision tf32 --out results
 
-OUT/profile.csv has the TOP longest of each workload and their sum; `rest` is the round's time without the profiler less
-that sum: gaps between launches, and the host. Rounds before it are played until all is recorded.
+OUT/profile.csv has the TOP longest of each workload and their sum; `rest`, on a GPU, is the time of the same round played
+without the profiler less that sum: gaps between launches, and the host. Rounds before it are played until all is recorded.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -35,14 +36,16 @@ def lines(load: Workload, how: How) -> pd.DataFrame:
     cuda = how.device.startswith("cuda")
     player = Unskew(load, "stacked", how)
     ms = [1000 * seconds(player, how) for _ in range(BEFORE)][-1]
+    player.skip(-1)
     with profile(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as seen:
         seconds(player, how)
     player.close()
     own = "self_device_time_total" if cuda else "self_cpu_time_total"
-    found = sorted(((getattr(e, own) / 1000, e.count, e.key) for e in seen.key_averages()), reverse=True)
+    events = [e for e in seen.key_averages() if not cuda or e.device_type == DeviceType.CUDA]
+    found = sorted(((getattr(e, own) / 1000, e.count, e.key) for e in events), reverse=True)
     total, count = sum(t for t, _, _ in found), sum(n for _, n, _ in found)
     named = [(key[:80], t, n) for t, n, key in found[:TOP]]
-    rows = [*named, ("all", total, count), ("rest", ms - total, 0), ("round", ms, 0)]
+    rows = [*named, ("all", total, count), *([("rest", ms - total, 0)] if cuda else []), ("round", ms, 0)]
     start = (load.name, load.method, device_name(torch.device(how.device)), how.precision)
     return pd.DataFrame(
         [(*start, what, round(t, 3), n, round(t / ms, 4), commit()) for what, t, n in rows], columns=COLUMNS

@@ -52,7 +52,7 @@ def experiment(method: Any, engine: str = "loop", **keys: Any) -> us.Experiment:
     """Two rounds in float64, with a client that is absent in the second."""
     local = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3, "clip": 1.0}
     keys = {"precision": "float64", "local": local, "rounds": 2, "absence": ABSENT} | keys
-    chosen = {"name": engine, "workers": 1}
+    chosen = {"name": engine, "workers": keys.pop("workers", 1)}
     method = VARIANTS.get(method, method) if isinstance(method, str) else method
     return us.Experiment(method=method, partition={"name": "group"}, device="cpu", engine=chosen, **keys)
 

@@ -71,7 +71,6 @@ class Outcome(NamedTuple):
     terms: dict[str, Tensor]
     shared: Message = {}  # what exchanges after training sent; never changed in place
     finite: bool | None = None  # True where the engine has seen that all of it is; None: look
-    rows: tuple[int, int] = (0, 0)  # in all steps: trained on, and computed
 
 
 @dataclass(frozen=True)
@@ -133,24 +132,27 @@ class Setting:
 
     def planned(self, round: int) -> tuple[Method, Work]:
         """Parts and work of a round, with numbers as numbers: for draws and streams, which are made on the host."""
-        return self._of_round(round)[0]
-
-    def in_force(self, round: int) -> tuple[Method, Work]:
-        """The same with float fields as tensors on the device: for what a step computes."""
-        return self._of_round(round)[1]
-
-    def _of_round(self, round: int) -> tuple[tuple[Method, Work], tuple[Method, Work]]:
-        """Both, made once a round: every client of a loop asks."""
-        known = self._rounds
+        known = self._planned
         if round not in known:
-            method, work = self.method.now(max(round, 1), self.task)
-            if len(known) > 1:  # this round and the one that is made ready meanwhile
+            if len(known) > 1:  # this round and the one that is made ready meanwhile: every client of a loop asks
                 known.pop(min(known))
-            known[round] = (method, work), (method.on(self.device, self.dtype), work)
+            known[round] = self.method.now(max(round, 1), self.task)
         return known[round]
 
+    def in_force(self, round: int) -> tuple[Method, Work]:
+        """The same with float fields as tensors on the device: for what a step computes; a GPU is waited for."""
+        method, work = self.planned(round)
+        if round not in self._in_force:
+            self._in_force.clear()
+            self._in_force[round] = method.on(self.device, self.dtype)
+        return self._in_force[round], work
+
     @cached_property
-    def _rounds(self) -> dict[int, tuple[tuple[Method, Work], tuple[Method, Work]]]:
+    def _planned(self) -> dict[int, tuple[Method, Work]]:
+        return {}
+
+    @cached_property
+    def _in_force(self) -> dict[int, Method]:
         return {}
 
     @property

@@ -72,8 +72,8 @@ class LoopEngine:
         for client in rows:
             state = to_device(mine.get(client) or self.setting.newcomer(client, source), self.device)
             with one_thread():
-                outcome = self._train_one(source, round, received, client, state)
-            self._padding.add(*outcome.rows)
+                outcome, counted = self._train_one(source, round, received, client, state)
+            self._padding.add(*counted)
             yield outcome
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
@@ -100,7 +100,9 @@ class LoopEngine:
         self._received = received
         with one_thread():  # also while an answer is taken in: sums of small tensors take longer on many cores
             for header, body in requests:
-                yield self._handle(header, body)
+                with one_thread():  # whatever whoever took the last one in has left behind
+                    answer = self._handle(header, body)
+                yield answer
 
     def _handle(self, header: dict[str, Any], body: State) -> tuple[dict[str, Any], State]:
         """One request, in a worker or inline."""
@@ -113,14 +115,17 @@ class LoopEngine:
                 header["round"], self._received, header["split"], header["first"], header["last"]
             )
             return {}, {"confusion": score.confusion, "loss": torch.tensor(score.loss, dtype=torch.float64)}
-        client, mine = header["client"], to_device(unflatten(body, 2), self.device)
+        client, mine, rows = header["client"], to_device(unflatten(body, 2), self.device), (0, 0)
         if header["do"] == "train":
-            outcome = self._train_one(self.setting.source, header["round"], self._received, client, mine)
+            outcome, rows = self._train_one(self.setting.source, header["round"], self._received, client, mine)
         else:
             outcome = self._share_one(header["round"], header["part"], client, mine)
-        return {"client": client, "rows": outcome.rows}, flatten({name: getattr(outcome, name) for name in TOLD})
+        return {"client": client, "rows": rows}, flatten({name: getattr(outcome, name) for name in TOLD})
 
-    def _train_one(self, source: Source, round: int, received: Received, client: int, mine: Tree) -> Outcome:
+    def _train_one(
+        self, source: Source, round: int, received: Received, client: int, mine: Tree
+    ) -> tuple[Outcome, tuple[int, int]]:
+        """What the client's round gave, and its rows: trained on, and computed."""
         setting = self.setting
         method, _ = setting.in_force(round)
         feed = OneClient(Cohort(setting, source, round, received, [client], [mine]))
@@ -137,7 +142,7 @@ class LoopEngine:
         message, shared, kept, terms = client_round(method, setting.model, received, mine, feed, after)
         if source is setting.source:  # a stand-in's message does not travel
             message, kept = seal_one(setting, round, received, message, kept, seal_draws(setting, round, client))
-        return Outcome(client, pack(message), kept, terms, shared, rows=(feed.needed, feed.steps * feed.work.batch))
+        return Outcome(client, pack(message), kept, terms, shared), (feed.needed, feed.steps * feed.work.batch)
 
     def _share_one(self, round: int, part: str, client: int, mine: Tree) -> Outcome:
         sent, kept = self._share(round, part, client, own(self._received, mine).model, mine)

@@ -41,7 +41,6 @@ class Model:
         # Outside training, no normalisation makes a row depend on the rows beside it.
         self.rows_alone = all(layer.track_running_stats for layer in norms)
         self.convolves = any(isinstance(layer, nn.modules.conv._ConvNd) for layer in blocks.modules())
-        self._ties = len([*blocks.parameters()]) < len([*blocks.named_parameters(remove_duplicate=False)])
         self.name, self.depth, self.feature = name, len(blocks), len(blocks) - 1
         self.initial: State = {
             key: tensor.detach().clone().to(dtype if tensor.is_floating_point() else tensor.dtype)
@@ -59,7 +58,9 @@ class Model:
             for i in range(self.depth)
         ]
         self.masked = bool(layers)  # whether training draws dropout masks
-        self._names = [tuple(key for key, _ in _tensors(block)) for block in blocks]
+        # Every place of a block and the tensor that belongs there: layers that share one have it in several.
+        owner = {id(tensor): key for key, tensor in _tensors(blocks)}
+        self._places = [tuple((name, owner[id(tensor)]) for name, tensor in _places(block)) for block in blocks]
         skeleton = blocks.to("meta")
         self._train, self._eval = copy.deepcopy(skeleton).train(), skeleton.eval()
         if batchnorm == "frozen":
@@ -85,21 +86,30 @@ class Model:
     # With `train`, running statistics in `state` are updated in place: the caller passes clones.
     def block(self, state: State, h: Tensor, i: int, *, train: bool, seed: Tensor | None = None) -> Tensor:
         """Block i on `h` [b, ...]; `seed` [] int64 drives dropout in training."""
-        tensors = {name: state[f"{i}.{name}"] for name in self._names[i]}
+        tensors = {name: state[key] for name, key in self._places[i]}
         for number, name in self._seeded[i]:
             # Each layer its own stream of masks; outside training the seed is not read.
             tensors[name] = torch.zeros((), dtype=torch.int64) if seed is None else seed + 0x85EBCA6B * number
         block = (self._train if train else self._eval)[i]
         if not self.half:
-            return functional_call(block, tensors, (h,), tie_weights=self._ties)
+            return functional_call(block, tensors, (h,), tie_weights=False)
         # No cache of cast weights: a step that is recorded and played again must cast them anew.
         with torch.autocast(h.device.type, torch.bfloat16, cache_enabled=False):
-            return functional_call(block, tensors, (h,), tie_weights=self._ties)
+            return functional_call(block, tensors, (h,), tie_weights=False)
 
 
 def _tensors(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
     yield from module.named_parameters()
     yield from ((key, buffer) for key, buffer in module.named_buffers() if not _is_seed(key, module))
+
+
+def _places(block: nn.Module) -> Iterable[tuple[str, Tensor]]:
+    """The same of one block, a tensor as often as layers have it."""
+    for prefix, module in block.named_modules():
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            key = f"{prefix}.{name}" if prefix else name
+            if tensor is not None and not _is_seed(key, block):
+                yield key, tensor
 
 
 def _is_seed(key: str, module: nn.Module) -> bool:

@@ -78,8 +78,9 @@ def _round(
         words.append(f"{where} decoder: MSE {_mean(rows):.4f} after {steps} steps on {made.taught:,} other rows")
     if kind != "features":
         held = one.items.repeat_interleave(one.rows.shape[1], 0)
-        leaks += _rows(one, world, budget, held, f"{AS_SENT}/{where}", pictures)
-        words.append(f"{where} as sent: MSE {_mean(leaks):.4f} against each row behind it")
+        rows = _rows(one, world, budget, held, f"{AS_SENT}/{where}", pictures)
+        leaks += rows
+        words.append(f"{where} as sent: MSE {_mean(rows):.4f} against each row behind it")
     if "context" in budget.on_shared:
         steps = budget.iterations_of("context")
         try:

@@ -2,8 +2,9 @@
 
     python benchmarks/speed/where.py pfl-cifar lmd-shards-100 --precision tf32 --out results
 
-OUT/profile.csv has the TOP longest of each workload and their sum; `rest`, on a GPU, is the time of the same round played
-without the profiler less that sum: gaps between launches, and the host. Rounds before it are played until all is recorded.
+OUT/profile.csv has the TOP longest of each workload and their sum. `rest`, on a GPU, is the time of the same round
+without the profiler less that sum: gaps between launches, and the host. Rounds before it are played until all is
+recorded.
 """
 
 from __future__ import annotations

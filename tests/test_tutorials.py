@@ -34,5 +34,5 @@ def test_a_new_method_takes_fewer_than_15_lines() -> None:
     assert len([line for line in first.splitlines() if line.strip()]) < 15
 
 
-def test_both_pages_are_there() -> None:
-    assert {page.stem for page in PAGES} >= {"new-method", "own-data"}
+def test_all_pages_are_there() -> None:
+    assert {page.stem for page in PAGES} >= {"comparing", "new-method", "own-data"}

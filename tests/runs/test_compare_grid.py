@@ -155,6 +155,9 @@ MISTAKES: dict[str, tuple[Any, list[str], list[str]]] = {
     "impossible candidate": (
         {"methods": ["moon"], "tune": {"moon": {"method.moon.mu": [1, -1]}}}, [], ["method.moon.mu", "-1"]
     ),
+    "method without a loss": (
+        {"methods": ["moon", {"mine": {"prox": {"mu": 1}}}]}, [], ["compare: mine: method", "start from fedavg"]
+    ),
     "unknown metric": ({"methods": ["moon"], "metric": "last"}, [], ["compare.metric", "mean_last10, found 'last'"]),
     "unknown metric on the command line": ({"methods": ["moon"]}, ["--metric", "last"], ["compare.metric", "'last'"]),
     "metric and selection": ({"methods": ["moon"]}, ["--metric", "best", "--select", "validation"], ["--metric"]),

@@ -241,5 +241,6 @@ def _experiment(
         if compare.select and not experiment.data.validation:
             raise UserError("data.validation: expected a share of rows to select on, found 0; try data.validation=0.1")
     except UserError as error:
-        raise UserError(f"{where}: compare: {error}") from error
+        whose = "" if str(error).startswith(f"{method}: ") else f"{method}: "
+        raise UserError(f"{where}: compare: {whose}{error}") from error
     return experiment

@@ -55,6 +55,8 @@ class StackedEngine:
         self.add_up = kernels.adder(self.device)
         self.limit: int | None = None  # clients that fit at once; found out on the first cohort
         self._sharing = sys.maxsize  # clients that fit in an exchange, as far as is known
+        small = self.device.type == "cuda" and setting.model.rows_alone and setting.source.x[0].numel() <= SMALL
+        self._scored = LARGE if small else CHUNK  # rows
         self._padding = Padding()
         self._stack: Stack | None = None
         self._shape: tuple[Any, ...] = ()
@@ -105,13 +107,22 @@ class StackedEngine:
             del outcomes
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
-        """Scores of a split."""
+        """Scores of a split, in chunks that fit: one that does not is halved, for good."""
         setting, rows = self.setting, len(self.setting.splits[split][1])
         run = partial(in_parts, setting.model) if self.device.type == "cuda" else None
-        small = self.device.type == "cuda" and setting.model.rows_alone and setting.source.x[0].numel() <= SMALL
-        chunk = LARGE if small else CHUNK
+        found: list[Score] = []
+        first = 0
         with self._threads():
-            return sum_of(setting.score(round, received, split, a, a + chunk, run) for a in range(0, rows, chunk))
+            while first < rows:
+                try:
+                    found.append(setting.score(round, received, split, first, first + self._scored, run))
+                    first += self._scored
+                except torch.OutOfMemoryError:
+                    if self._scored == 1:
+                        raise
+                    self._scored = (self._scored + 1) // 2
+                    torch.cuda.empty_cache()
+        return sum_of(found)
 
     def _train(
         self, source: Source, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]

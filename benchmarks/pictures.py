@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -31,15 +32,14 @@ INCH = 0.62  # side of a picture
 def next_features(world: World) -> Shared:
     """Those of the last round's clients, from the final model."""
     setting, last = world.setting, max(world.trained)
-    found = []
+    shared = []
     for client in world.trained[last]:
         pick = share_draws(setting, "flea", last, client)["pick"].cpu()
-        found.append(setting.source.index[client][pick[pick >= 0]])
-    rows = torch.cat(found)[:SHOWN, None]
+        shared.append(setting.source.index[client][pick[pick >= 0]])
+    rows = torch.cat(shared)[:SHOWN, None]
     state = {name: t.to(setting.device) for name, t in world.run.model.state_dict().items()}
-    made = Shared(world, "flea", "features", last, state, torch.empty(0), rows, flat=True)
-    items = made.made(setting.source.x, rows)
-    return Shared(world, "flea", "features", last, state, items, rows, flat=True)
+    found = Shared(world, "flea", "features", last, state, torch.empty(0), rows, flat=True)
+    return replace(found, items=found.made(setting.source.x, rows))
 
 
 def decoded(world: World, steps: int) -> tuple[Tensor, Tensor]:

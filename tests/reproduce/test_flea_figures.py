@@ -17,6 +17,8 @@ import unskew.reproduce.leaks as found_leaks
 from unskew.compare import grid as grids
 from unskew.core.plan import Plan
 from unskew.data.partition import split
+from unskew.engine.base import Setting
+from unskew.engine.stacked import StackedEngine
 from unskew.privacy import written
 from unskew.privacy.metrics.exposure import exposure
 from unskew.reproduce.figures import FIGURES, betas, clusters, holdings, leaks, mixing, sweep
@@ -220,6 +222,26 @@ def test_figure3_scores_clients_that_train_the_runs_model(
     figure = FIGURES["flea/figure3"].draw(again(table))
     assert [len(axes.collections[0].get_offsets()) for axes in figure.axes[:2]] == [40, 40]
     assert figure.get_supxlabel().replace("\n", " ").endswith("Missing: 5000 rows.")
+
+
+def test_figure3_on_a_gpu_makes_no_round_ready_whose_clients_are_not_dealt(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    us.run(us.Experiment(method="fedavg", rounds=9, stop={"target": 1}, **SMALL), out=tmp_path / "run")
+    monkeypatch.setattr(clusters, "POINTS", 40)
+    monkeypatch.setattr(clusters, "CASES", {"100 rows": (100, 2, 0)})
+    played = [Played("fedavg", "", 0, load(tmp_path / "run"))]
+    by_loop = clusters.data(played)
+
+    def stacked(setting: Setting, workers: int) -> StackedEngine:
+        engine = StackedEngine(setting)
+        engine._ahead._useful = True  # as on a GPU
+        return engine
+
+    monkeypatch.setattr(clusters, "LoopEngine", stacked)
+    by_stack = clusters.data(played)
+    scores = [table[table["panel"] == "db"]["y"].tolist() for table in (by_loop, by_stack)]
+    assert scores[1] == pytest.approx(scores[0], abs=0.002)
 
 
 def test_shared_rows_are_the_same_for_all_and_nobodys_own() -> None:

@@ -64,9 +64,11 @@ def _case(world: World, start: State, case: str, say: Say) -> None:
     index = _dealt(len(setting.source.x), *CASES[case], seed=world.run.config.seed)
     if not index:  # not as many rows in all
         return
-    setting = replace(setting, source=replace(setting.source, index=index))
-    engine = StackedEngine(setting) if setting.device.type == "cuda" else LoopEngine(setting, 1)
     round = (world.run.summary.last_round or world.run.config.rounds) + 1
+    # The last round: the one after it, which an engine would make ready, has clients that are not dealt here.
+    task = replace(setting.task, rounds=round)
+    setting = replace(setting, source=replace(setting.source, index=index), task=task)
+    engine = StackedEngine(setting) if setting.device.type == "cuda" else LoopEngine(setting, 1)
     outcomes = engine.train(round, Received(start, {}), list(index), setting.newcomer)
     # Copies: an engine may use its memory again for the next client.
     states = [{n: t.clone() for n, t in o.message["average"]["weights"].items()} for o in outcomes]  # type: ignore[union-attr]

@@ -50,6 +50,29 @@ def test_a_plane_that_no_program_holds_is_pooled_by_pytorch(
         torch.testing.assert_close(out[0], torch.nn.functional.max_pool2d((x[0] + bias[0]).relu(), 2))
 
 
+@pytest.mark.parametrize(("side", "padding", "taken"), [(15, 7, True), (17, 8, False), (3, 16, False)])
+def test_a_filter_of_more_lines_than_bits_is_left_to_pytorch(
+    side: int, padding: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel is replaced by a note: it needs a GPU."""
+    calls = []
+
+    def note(*given: object) -> Tensor:
+        calls.append(given)
+        return torch.zeros(())
+
+    monkeypatch.setitem(
+        sys.modules, "unskew.engine.kernels.conv", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
+    )
+    monkeypatch.setattr(kernels, "ours", lambda *_: True)
+    x, w = torch.randn(1, 2, 3, 9, 9), torch.randn(1, 4, 2, side, side)
+    out = kernels.convolve(x, w, 1, padding)
+    assert len(calls) == taken
+    if not taken:
+        want = torch.nn.functional.conv2d(x[0].transpose(0, 1), w[0], None, 1, padding).transpose(0, 1)
+        torch.testing.assert_close(out[0], want)
+
+
 def test_tensors_of_an_inner_map_or_derivative_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU with Triton: kernels have no rule for them, whichever of a function's tensors it is."""
     monkeypatch.setattr(kernels, "there_are", lambda device: True)

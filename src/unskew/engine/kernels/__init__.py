@@ -13,6 +13,7 @@ from unskew.core.sums import AddUp
 from unskew.engine.kernels import plain
 
 HALF_AND_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
+FILTER = 15  # largest side of a filter, and padding: the kernels keep a bit for each line and column in 32
 PLANE = 2**16  # numbers of a plane that one program pools: more take minutes to compile, and 2^20 are all Triton takes
 
 
@@ -61,7 +62,7 @@ def convolve(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     m, o, b = len(x), w.shape[1], x.shape[2]
     if w.shape[3:] == (1, 1) and stride == 1 and padding == 0:
         return torch.bmm(w.view(m, o, -1), x.reshape(m, x.shape[1], -1)).view(m, o, b, *x.shape[3:])
-    if not ours(x, w):
+    if not ours(x, w) or max(*w.shape[3:], padding) > FILTER:
         return plain.convolve(x, w, stride, padding)
     from unskew.engine.kernels.conv import Convolve
 

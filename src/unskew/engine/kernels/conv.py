@@ -4,7 +4,12 @@ A grouped convolution of cuDNN starts one kernel per client; unfolding the rows 
 Here one program gathers the rows it multiplies: 255 launches a step became a few, and with the recorded step
 `lmd-shards-10` fell from 406 to 145 ms a round. Filters of few channels as one axis with the taps, and a pooling of our
 own, took it to 116; larger tiles took 13 of the products' 32 ms. Shapes: x [m, c, b, h, w], w [m, o, c, kh, kw], out
-[m, o, b, h', w'], so that a client's product is [o, c kh kw] @ [c kh kw, b h' w'].
+[m, o, b, h', w'], so that a client's product is [b h' w', c kh kw] @ [c kh kw, o].
+
+A place is one of b h' w', a tap one of kh kw. What a program does for every number it gathers is what it costs, so a
+place knows once which taps hit its row (two masks of bits), and a tap which bits it needs. In single precision rows are
+the left factor and read as integers: the matrix units then take them from registers. They want the summed axis
+innermost, where places are, and turning a tile in shared memory makes four stores of every one.
 """
 
 from __future__ import annotations
@@ -17,13 +22,12 @@ import triton.language as tl
 from torch import Tensor
 
 LEAST = 16  # smallest side that the matrix units take
-WIDE = 64  # places of a filter in one tile of its gradient
 PARTS, FULL = 512, 264  # programs wanted for a gradient of filters, and at least for a product: two a multiprocessor
-NARROW = 64  # columns of the smallest tile
+NARROW = 64  # rows of the smallest tile: fewer do not fill four warps' matrix units
 
 
 class Tile(NamedTuple):
-    """Columns of a tile, how deep it goes at once, and how many warps and loads ahead work on it."""
+    """Places of a tile, or taps and channels of a gradient's; how deep it goes at once; its warps and loads ahead."""
 
     rows: int
     depth: int
@@ -31,104 +35,129 @@ class Tile(NamedTuple):
     stages: int
 
 
-# Best of 36 each on an H200 (cnn's second convolution: TF32 284 to 171 us, bf16 89 to 79 us).
-TAPS, FLAT, EXACT = Tile(256, 32, 8, 2), Tile(256, 16, 4, 3), Tile(128, 32, 4, 3)
-FILTERS, HALF_FILTERS = Tile(WIDE, 32, 4, 3), Tile(WIDE, 64, 8, 2)
+# Half precision, TF32 and float32; `python benchmarks/speed/tiles.py` times others.
+TAPS = {"half": Tile(256, 32, 8, 2), "tf32": Tile(128, 32, 8, 3), "ieee": Tile(128, 32, 4, 3)}
+FLAT = {"half": Tile(256, 16, 4, 3), "tf32": Tile(256, 16, 4, 3), "ieee": Tile(128, 32, 4, 3)}
+FILTERS = {"half": Tile(128, 64, 8, 2), "tf32": Tile(128, 32, 4, 3), "ieee": Tile(128, 32, 4, 3)}
+
+
+@triton.jit
+def _places(
+    n, N,
+    H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """Where the first tap of place n reads, and the taps within the row: bit i for line i, bit 16 + j for column j."""
+    y, x = n // WO % HO * S - P, n % WO * S - P
+    down, right = tl.maximum(-y, 0), tl.maximum(-x, 0)
+    lines = (1 << tl.maximum(tl.minimum(H - y, KH), down)) - (1 << down)
+    columns = (1 << tl.maximum(tl.minimum(W - x, KW), right)) - (1 << right)
+    return n // (HO * WO) * H * W + y * W + x, tl.where(n < N, lines | columns << 16, 0)
+
+
+@triton.jit
+def _needs(tap, KW: tl.constexpr):
+    return (1 << tap // KW) | (65536 << tap % KW)
 
 
 @triton.jit
 def _multiply(
-    x, w, out, C, B, OUT,
-    H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
+    x, w, out, B, OUT,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr,
     BO: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """out[m, o, n] = sum over taps and channels of w[m, tap, o, c] x[m, c, n moved by the tap]."""
+    """out[m, o, n] = sum over taps and channels of x[m, c, n moved by the tap] w[m, tap, o, c]."""
     m = tl.program_id(2).to(tl.int64)
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     o = tl.program_id(1) * BO + tl.arange(0, BO)
     c = tl.arange(0, BC)
     N, plane = B * HO * WO, B * H * W
-    y0, x0 = n // WO % HO * S - P, n % WO * S - P
-    at = n // (HO * WO) * H * W + y0 * W + x0
+    at, there = _places(n, N, H, W, HO, WO, KH, KW, S, P)
+    where = at[:, None] + c[None, :] * plane
     rows_of, filters_of = x + m * C * plane, w + m * KH * KW * OUT * C
-    total = tl.zeros([BO, BN], tl.float32)
-    for tap in range(KH * KW):
-        i, j = tap // KW, tap % KW
-        inside = (n < N) & (y0 + i >= 0) & (y0 + i < H) & (x0 + j >= 0) & (x0 + j < W)
-        for first in range(0, C, BC):
-            k = first + c
-            rows = tl.load(
-                rows_of + k[:, None] * plane + (at + i * W + j)[None, :],
-                mask=(k < C)[:, None] & inside[None, :],
-                other=0.0,
-            )
-            filters = tl.load(
-                filters_of + (tap * OUT + o[:, None]) * C + k[None, :],
-                mask=(o < OUT)[:, None] & (k < C)[None, :],
-                other=0.0,
-            )
-            total = tl.dot(filters, rows, total, input_precision=PRECISION)
-    place = out + (m * OUT + o[:, None]) * N + n[None, :]
-    tl.store(place, total.to(out.dtype.element_ty), mask=(o < OUT)[:, None] & (n < N)[None, :])
+    if x.dtype.element_ty == tl.float32:
+        rows_of = rows_of.to(tl.pointer_type(tl.int32), bitcast=True)
+    CHUNKS: tl.constexpr = (C + BC - 1) // BC
+    total = tl.zeros([BN, BO], tl.float32)
+    for step in range(KH * KW * CHUNKS):  # one loop, so that the loads of the next tap are under way
+        tap, first = step // CHUNKS, step % CHUNKS * BC
+        need = _needs(tap, KW)
+        inside, known = ((there & need) == need)[:, None], (o < OUT)[:, None]
+        if C % BC:
+            some = (first + c < C)[None, :]
+            inside, known = inside & some, known & some
+        rows = tl.load(rows_of + (first * plane + tap // KW * W + tap % KW) + where, mask=inside, other=0)
+        if x.dtype.element_ty == tl.float32:
+            rows = rows.to(tl.float32, bitcast=True)
+        filters = tl.load(filters_of + (tap * OUT + o[:, None]) * C + (first + c)[None, :], mask=known, other=0.0)
+        total = tl.dot(rows, tl.trans(filters), total, input_precision=PRECISION)
+    place = out + (m * OUT + o[None, :]) * N + n[:, None]
+    tl.store(place, total.to(out.dtype.element_ty), mask=(o < OUT)[None, :] & (n < N)[:, None])
 
 
 @triton.jit
 def _multiply_flat(
-    x, w, out, C, B, OUT,
-    H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
+    x, w, out, B, OUT,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr,
     BO: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """The same with taps and channels as one axis, w[m, o, k]: for few channels, which alone would not fill a tile."""
+    """The same with channels and taps as one axis, w[m, o, k]: for few channels, which alone would not fill a tile."""
     m = tl.program_id(2).to(tl.int64)
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     o = tl.program_id(1) * BO + tl.arange(0, BO)
-    N, K = B * HO * WO, C * KH * KW
-    b, y0, x0 = n // (HO * WO), n // WO % HO * S - P, n % WO * S - P
-    total = tl.zeros([BO, BN], tl.float32)
+    K: tl.constexpr = C * KH * KW
+    N, plane = B * HO * WO, B * H * W
+    at, there = _places(n, N, H, W, HO, WO, KH, KW, S, P)
+    rows_of = x + m * C * plane
+    if x.dtype.element_ty == tl.float32:
+        rows_of = rows_of.to(tl.pointer_type(tl.int32), bitcast=True)
+    total = tl.zeros([BN, BO], tl.float32)
     for first in range(0, K, BK):
         k = first + tl.arange(0, BK)
-        c, yi, xi = k // (KH * KW), (k // KW % KH)[:, None] + y0[None, :], (k % KW)[:, None] + x0[None, :]
-        inside = (k < K)[:, None] & (n < N)[None, :] & (yi >= 0) & (yi < H) & (xi >= 0) & (xi < W)
-        at = m * C * B * H * W + ((c[:, None] * B + b[None, :]) * H + yi) * W + xi
-        rows = tl.load(x + at, mask=inside, other=0.0)
-        filters = tl.load(
-            w + (m * OUT + o[:, None]) * K + k[None, :], mask=(o < OUT)[:, None] & (k < K)[None, :], other=0.0
-        )
-        total = tl.dot(filters, rows, total, input_precision=PRECISION)
-    place = out + (m * OUT + o[:, None]) * N + n[None, :]
-    tl.store(place, total.to(out.dtype.element_ty), mask=(o < OUT)[:, None] & (n < N)[None, :])
+        tap = k % (KH * KW)
+        where, need = k // (KH * KW) * plane + tap // KW * W + tap % KW, _needs(tap, KW)
+        inside = ((there[:, None] & need[None, :]) == need[None, :]) & (k < K)[None, :]
+        rows = tl.load(rows_of + (at[:, None] + where[None, :]), mask=inside, other=0)
+        if x.dtype.element_ty == tl.float32:
+            rows = rows.to(tl.float32, bitcast=True)
+        known = (o < OUT)[:, None] & (k < K)[None, :]
+        filters = tl.load(w + (m * OUT + o[:, None]) * K + k[None, :], mask=known, other=0.0)
+        total = tl.dot(rows, tl.trans(filters), total, input_precision=PRECISION)
+    place = out + (m * OUT + o[None, :]) * N + n[:, None]
+    tl.store(place, total.to(out.dtype.element_ty), mask=(o < OUT)[None, :] & (n < N)[:, None])
 
 
 @triton.jit
 def _filters(
-    x, g, out, C, B, OUT, M, LENGTH,
-    H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
+    x, g, out, B, OUT, M, LENGTH,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr,
     BO: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """out[part, m, o, k] = sum over the part's n of g[m, o, n] x[m, k at n]."""
+    """out[part, m, o, tap, c] = sum over the part's n of g[m, o, n] x[m, c, n moved by the tap]."""
     m, part = tl.program_id(2).to(tl.int64), tl.program_id(1)
-    N, K = B * HO * WO, C * KH * KW
-    tiles = tl.cdiv(K, BK)
-    k = tl.program_id(0) % tiles * BK + tl.arange(0, BK)
-    o = tl.program_id(0) // tiles * BO + tl.arange(0, BO)
-    c, i, j = k // (KH * KW), k // KW % KH, k % KW
-    total = tl.zeros([BO, BK], tl.float32)
+    K: tl.constexpr = C * KH * KW
+    TILES: tl.constexpr = (K + BK - 1) // BK
+    N, plane = B * HO * WO, B * H * W
+    k = tl.program_id(0) % TILES * BK + tl.arange(0, BK)  # channels innermost: neighbours need the same bits
+    o = tl.program_id(0) // TILES * BO + tl.arange(0, BO)
+    tap = k // C
+    where = k % C * plane + tap // KW * W + tap % KW
+    need = tl.where(k < K, _needs(tap, KW), 32768)  # a bit that no place has
+    rows_of = x + m * C * plane
+    total = tl.zeros([BK, BO], tl.float32)
     for first in range(part * LENGTH, tl.minimum((part + 1) * LENGTH, N), BN):
         n = first + tl.arange(0, BN)
-        b = n // (HO * WO)
-        yi, xi = (n // WO % HO * S - P)[None, :] + i[:, None], (n % WO * S - P)[None, :] + j[:, None]
-        inside = (k < K)[:, None] & (n < N)[None, :] & (yi >= 0) & (yi < H) & (xi >= 0) & (xi < W)
-        at = m * C * B * H * W + ((c[:, None] * B + b[None, :]) * H + yi) * W + xi
-        rows = tl.load(x + at, mask=inside, other=0.0)  # rows side by side in memory are side by side in the tile
-        back = tl.load(
-            g + (m * OUT + o[:, None]) * N + n[None, :], mask=(o < OUT)[:, None] & (n < N)[None, :], other=0.0
-        )
-        total = tl.dot(back, tl.trans(rows), total, input_precision=PRECISION)
-    place = out + ((part * M + m) * OUT + o[:, None]) * K + k[None, :]
-    tl.store(place, total, mask=(o < OUT)[:, None] & (k < K)[None, :])
+        at, there = _places(n, N, H, W, HO, WO, KH, KW, S, P)
+        inside = (there[None, :] & need[:, None]) == need[:, None]
+        rows = tl.load(rows_of + (where[:, None] + at[None, :]), mask=inside, other=0.0)
+        known = (o < OUT)[:, None] & (n < N)[None, :]
+        back = tl.load(g + (m * OUT + o[:, None]) * N + n[None, :], mask=known, other=0.0)
+        total = tl.dot(rows, tl.trans(back), total, input_precision=PRECISION)
+    place = out + ((part * M + m) * OUT + o[None, :]) * K + k[:, None]
+    tl.store(place, total, mask=(o < OUT)[None, :] & (k < K)[:, None])
 
 
 def multiply(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
@@ -136,16 +165,15 @@ def multiply(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     (m, c, b, h, width), (o, kh, kw) = x.shape, (w.shape[1], *w.shape[3:])
     ho, wo = (h + 2 * padding - kh) // stride + 1, (width + 2 * padding - kw) // stride + 1
     out = x.new_empty(m, o, b, ho, wo)
-    # By taps is twice as fast in bf16 (152 against 97 TFLOP/s on an H200, 32 channels) and slower in float32.
-    by_tap, tall = c >= LEAST and x.dtype != torch.float32, _side(o)
-    tile = TAPS if by_tap else FLAT if x.dtype != torch.float32 or _precision() == "tf32" else EXACT
-    depth = max(min(triton.next_power_of_2(c), tile.depth), LEAST) if by_tap else tile.depth
+    by_tap, tall = c >= LEAST, _side(o)
     kernel, filters = (_multiply, w.permute(0, 3, 4, 1, 2)) if by_tap else (_multiply_flat, w)
+    tile = (TAPS if by_tap else FLAT)[_kind(x)]
+    depth = min(triton.next_power_of_2(c), tile.depth) if by_tap else tile.depth
     n, high, rows = b * ho * wo, triton.cdiv(o, tall), tile.rows
     while rows > NARROW and triton.cdiv(n, rows) * high * m < FULL:  # few clients: smaller tiles for more programs
         rows //= 2
     kernel[(triton.cdiv(n, rows), high, m)](
-        x, filters.contiguous(), out, c, b, o, h, width, ho, wo, kh, kw, stride, padding, _precision(),
+        x, filters.contiguous(), out, b, o, c, h, width, ho, wo, kh, kw, stride, padding, _precision(),
         tall, rows, depth, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out
@@ -155,17 +183,20 @@ def filters(x: Tensor, g: Tensor, kernel: tuple[int, int], stride: int, padding:
     """Gradient of the filters, added up in parts of the rows so that the whole device has work."""
     (m, c, b, h, width), (o, ho, wo) = x.shape, (g.shape[1], *g.shape[3:])
     k, n, tall = c * kernel[0] * kernel[1], b * ho * wo, _side(o)
-    tile = FILTERS if x.dtype == torch.float32 else HALF_FILTERS
-    tiles = triton.cdiv(k, tile.rows) * triton.cdiv(o, tall)
+    tile = FILTERS[_kind(x)]
+    wide = max(min(triton.next_power_of_2(k), tile.rows), NARROW)
+    tiles = triton.cdiv(k, wide) * triton.cdiv(o, tall)
     parts = max(min(PARTS // (tiles * m), triton.cdiv(n, 8 * tile.depth)), 1)
     length = triton.cdiv(triton.cdiv(n, parts), tile.depth) * tile.depth
     parts = triton.cdiv(n, length)
-    out = torch.empty(parts, m, o, k, device=x.device)
+    out = torch.empty(parts, m, o, k // c, c, device=x.device)
     _filters[(tiles, parts, m)](
-        x, g, out, c, b, o, m, length, h, width, ho, wo, *kernel, stride, padding, _precision(),
-        tall, tile.rows, tile.depth, num_warps=tile.warps, num_stages=tile.stages,
+        x, g, out, b, o, m, length, c, h, width, ho, wo, *kernel, stride, padding, _precision(),
+        tall, wide, tile.depth, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return out.sum(0).to(x.dtype).view(m, o, c, *kernel)
+    # Into memory that lies as the weights do: an optimiser takes its tensors one by one otherwise.
+    total = torch.sum(out.transpose(3, 4), 0, out=torch.empty(m, o, c, k // c, device=x.device))
+    return total.to(x.dtype).view(m, o, c, *kernel)
 
 
 class Convolve(torch.autograd.Function):
@@ -187,7 +218,7 @@ class Convolve(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             into_filters = filters(x, g, kernel, ctx.stride, ctx.padding)
         if ctx.needs_input_grad[0]:
-            turned = w.flip(3, 4).transpose(1, 2).contiguous()
+            turned = w.flip(3, 4).transpose(1, 2)
             into_rows = multiply(spread(g, x, kernel, ctx.stride, ctx.padding), turned, 1, kernel[0] - 1 - ctx.padding)
         return into_rows, into_filters, None, None
 
@@ -204,6 +235,10 @@ def spread(g: Tensor, x: Tensor, kernel: tuple[int, int], stride: int, padding: 
 
 def _side(o: int) -> int:
     return max(min(triton.next_power_of_2(o), 64), LEAST)
+
+
+def _kind(x: Tensor) -> str:
+    return _precision() if x.dtype == torch.float32 else "half"
 
 
 def _precision() -> str:

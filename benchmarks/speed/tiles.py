@@ -1,0 +1,82 @@
+"""Times of the convolution's kernels by tile, on the shapes of the benchmark's nets: which tile to write into conv.py.
+
+python benchmarks/speed/tiles.py [--clients 10] [--kinds tf32,half]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from unskew.engine.kernels import conv
+from unskew.engine.kernels.conv import Tile
+
+# Channels in and out, rows of a batch, side of a plane, side of a filter, padding.
+SHAPES = {
+    "lmd 1": (3, 32, 50, 32, 5, 2),
+    "lmd 2": (32, 64, 50, 16, 5, 2),
+    "pfl 1": (3, 32, 10, 32, 3, 0),
+    "pfl 2": (32, 64, 10, 30, 3, 0),
+}
+ROWS, DEPTHS, WARPS, STAGES = (128, 256), (16, 32), (4, 8), (2, 3, 4)
+
+
+def milliseconds(run: Callable[[], Tensor]) -> float:
+    """Median of 20 calls, each after all before it."""
+    times = []
+    for _ in range(23):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times[3:])
+
+
+def passes(clients: int, kind: str) -> Iterator[tuple[str, dict[str, Tile], Callable[[], Tensor]]]:
+    """Name, table of tiles, and call of every product and gradient."""
+    dtype = torch.bfloat16 if kind == "half" else torch.float32
+    for name, (c, o, rows, side, k, padding) in SHAPES.items():
+        x = torch.randn(clients, c, rows, side, side, device="cuda").to(dtype)
+        w = torch.randn(clients, o, c, k, k, device="cuda").to(dtype)
+        g = torch.randn_like(conv.multiply(x, w, 1, padding))
+        by_tap = c >= conv.LEAST
+        yield f"{name} forward", conv.TAPS if by_tap else conv.FLAT, partial(conv.multiply, x, w, 1, padding)
+        if by_tap:
+            turned = w.flip(3, 4).transpose(1, 2)
+            yield f"{name} into rows", conv.TAPS, partial(conv.multiply, g, turned, 1, k - 1 - padding)
+        yield f"{name} into filters", conv.FILTERS, partial(conv.filters, x, g, (k, k), 1, padding)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--clients", type=int, default=10)
+    options.add_argument("--kinds", default="tf32,half,ieee")
+    asked = options.parse_args()
+    for kind in asked.kinds.split(","):
+        torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
+        for name, table, run in passes(asked.clients, kind):
+            now, want, found = table[kind], run(), {}
+            for tile in {now, *itertools.starmap(Tile, itertools.product(ROWS, DEPTHS, WARPS, STAGES))}:
+                table[kind] = tile
+                try:
+                    torch.testing.assert_close(run(), want, rtol=0.05, atol=0.05 * float(want.abs().max()))
+                    found[tile] = milliseconds(run)
+                except (RuntimeError, ValueError):  # more memory or registers than a multiprocessor has
+                    continue
+            table[kind] = now
+            best = ", ".join(f"{tuple(t)} {1000 * found[t]:.0f}" for t in sorted(found, key=found.__getitem__)[:4])
+            sys.stdout.write(f"{kind:5} {name:18} now {tuple(now)} {1000 * found[now]:.0f} us; best {best}\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

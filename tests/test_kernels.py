@@ -50,12 +50,16 @@ def test_a_plane_that_no_program_holds_is_pooled_by_pytorch(
         torch.testing.assert_close(out[0], torch.nn.functional.max_pool2d((x[0] + bias[0]).relu(), 2))
 
 
-@pytest.mark.parametrize(("side", "padding", "taken"), [(15, 7, True), (17, 8, False), (3, 16, False)])
-def test_a_filter_of_more_lines_than_bits_is_left_to_pytorch(
-    side: int, padding: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("side", "padding", "limit", "taken"),
+    [(15, 7, 2**31, True), (17, 8, 2**31, False), (3, 16, 2**31, False), (3, 1, 4 * 3 * 11 * 11, False)],
+)
+def test_what_the_kernels_cannot_count_is_left_to_pytorch(
+    side: int, padding: int, limit: int, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel is replaced by a note: it needs a GPU."""
+    """More lines of a filter than bits, more numbers than 32 bits count. The kernel, which needs a GPU, is a note."""
     calls = []
+    monkeypatch.setattr(kernels, "NUMBERS", limit)
 
     def note(*given: object) -> Tensor:
         calls.append(given)

@@ -14,6 +14,7 @@ from unskew.engine.kernels import plain
 
 HALF_AND_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
 FILTER = 15  # largest side of a filter, and padding: the kernels keep a bit for each line and column in 32
+NUMBERS = 2**31  # of a client's rows before or after a convolution: the kernels count them in 32 bits
 PLANE = 2**16  # numbers of a plane that one program pools: more take minutes to compile, and 2^20 are all Triton takes
 
 
@@ -62,7 +63,8 @@ def convolve(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     m, o, b = len(x), w.shape[1], x.shape[2]
     if w.shape[3:] == (1, 1) and stride == 1 and padding == 0:
         return torch.bmm(w.view(m, o, -1), x.reshape(m, x.shape[1], -1)).view(m, o, b, *x.shape[3:])
-    if not ours(x, w) or max(*w.shape[3:], padding) > FILTER:
+    padded = b * (x.shape[3] + 2 * padding) * (x.shape[4] + 2 * padding)
+    if not ours(x, w) or max(*w.shape[3:], padding) > FILTER or max(x.shape[1], o) * padded >= NUMBERS:
         return plain.convolve(x, w, stride, padding)
     from unskew.engine.kernels.conv import Convolve
 

@@ -7,7 +7,7 @@ feed stops listening to a client when it has ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -136,16 +136,16 @@ class ClientPlan:
         self.steps, self.needed = (steps := len(order.index)), work.rows_for(total)
         self.rows, joined = self._stream_rows(order.index, rows, partial(plan.stream_order, round, client), work.batch)
         sizes = Sizes(rows, steps, work.batch, source.classes, {key: len(s.x) for key, s in self.streams.items()})
-        own = torch.where(order.index < rows, order.index, 0)
+        own = torch.where(order.index < rows, order.index, 0) if joined else order.index
         self.tensors = {
             "index": source.index[client][own],
             "weight": order.weight.to(setting.dtype),
-            "epoch": torch.arange(steps) // max(work.steps_per_epoch(total), 1),
+            "epoch": _epochs(steps, max(work.steps_per_epoch(total), 1)),
             "seed": plan.step_seeds(round, client, steps) if setting.model.masked else torch.zeros(steps).long(),
             "streams": self.rows,
             "joined": joined,
             "draws": _draws(setting, method, round, client, sizes),
-            "augment": self._augment(plan.generator(round, client, "augment"), source, steps, work.batch),
+            "augment": self._augment(partial(plan.generator, round, client, "augment"), source, steps, work.batch),
         }
 
     def _stream_rows(
@@ -163,8 +163,14 @@ class ClientPlan:
         return rows, joined
 
     @staticmethod
-    def _augment(generator: np.random.Generator, source: Source, steps: int, batch: int) -> State:
-        return source.augment.draw(generator, steps, batch, tuple(source.x.shape[1:])) if source.augment else {}
+    def _augment(generator: Callable[[], np.random.Generator], source: Source, steps: int, batch: int) -> State:
+        return source.augment.draw(generator(), steps, batch, tuple(source.x.shape[1:])) if source.augment else {}
+
+
+@lru_cache(maxsize=256)  # clients of a size share them, in every round
+def _epochs(steps: int, per_epoch: int) -> Tensor:
+    """[steps] numbers of the epochs."""
+    return torch.arange(steps) // per_epoch
 
 
 def _streams(method: Method, received: Received, mine: Tree) -> dict[str, Stream]:

@@ -51,13 +51,19 @@ def test_a_plane_that_no_program_holds_is_pooled_by_pytorch(
 
 
 @pytest.mark.parametrize(
-    ("side", "padding", "limit", "taken"),
-    [(15, 7, 2**31, True), (17, 8, 2**31, False), (3, 16, 2**31, False), (3, 1, 4 * 3 * 11 * 11, False)],
+    ("sides", "padding", "limit", "taken"),
+    [
+        ((15, 15), 7, 2**31, True),
+        ((17, 17), 8, 2**31, False),
+        ((3, 3), 16, 2**31, False),
+        ((3, 3), 1, 4 * 3 * 11 * 11, False),
+        ((3, 5), 1, 2**31, False),
+    ],
 )
-def test_what_the_kernels_cannot_count_is_left_to_pytorch(
-    side: int, padding: int, limit: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+def test_convolutions_that_the_kernels_cannot_do_are_left_to_pytorch(
+    sides: tuple[int, int], padding: int, limit: int, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More lines of a filter than bits, more numbers than 32 bits count. The kernel, which needs a GPU, is a note."""
+    """More lines than bits, more numbers than 32 bits count, sides that differ. The kernel, for a GPU, is a note."""
     calls = []
     monkeypatch.setattr(kernels, "NUMBERS", limit)
 
@@ -69,7 +75,7 @@ def test_what_the_kernels_cannot_count_is_left_to_pytorch(
         sys.modules, "unskew.engine.kernels.conv", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
     )
     monkeypatch.setattr(kernels, "ours", lambda *_: True)
-    x, w = torch.randn(1, 2, 3, 9, 9), torch.randn(1, 4, 2, side, side)
+    x, w = torch.randn(1, 2, 3, 9, 9), torch.randn(1, 4, 2, *sides)
     out = kernels.convolve(x, w, 1, padding)
     assert len(calls) == taken
     if not taken:

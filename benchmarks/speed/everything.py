@@ -2,8 +2,8 @@
 
     python benchmarks/speed/everything.py --out results --seconds 1500 [--pfl-python PATH]
 
-Each call keeps its rows in OUT as it ends; one that fails is named at the end, and none begins after SECONDS. With
-`--only flea,together` those are played alone.
+Each call keeps its rows in OUT as it ends; one that fails is named at the end, and none begins after SECONDS. Without
+pfl its rows stay as they are. With `--only flea,together` those are played alone.
 """
 
 from __future__ import annotations

@@ -60,11 +60,12 @@ def adder(device: torch.device) -> AddUp | None:
 
 def convolve(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     """x [m, c, b, h, w] with filters w [m, o, c, kh, kw] of each client to [m, o, b, h', w']."""
-    m, o, b = len(x), w.shape[1], x.shape[2]
-    if w.shape[3:] == (1, 1) and stride == 1 and padding == 0:
+    m, o, b, sides = len(x), w.shape[1], x.shape[2], w.shape[3:]
+    if sides == (1, 1) and stride == 1 and padding == 0:
         return torch.bmm(w.view(m, o, -1), x.reshape(m, x.shape[1], -1)).view(m, o, b, *x.shape[3:])
     padded = b * (x.shape[3] + 2 * padding) * (x.shape[4] + 2 * padding)
-    if not ours(x, w) or max(*w.shape[3:], padding) > FILTER or max(x.shape[1], o) * padded >= NUMBERS:
+    counted = max(*sides, padding) <= FILTER and max(x.shape[1], o) * padded < NUMBERS
+    if not ours(x, w) or sides[0] != sides[1] or not counted:
         return plain.convolve(x, w, stride, padding)
     from unskew.engine.kernels.conv import Convolve
 

@@ -7,9 +7,9 @@ own, took it to 116; larger tiles took 13 of the products' 32 ms. Shapes: x [m, 
 [m, o, b, h', w'], so that a client's product is [b h' w', c kh kw] @ [c kh kw, o].
 
 A place is one of b h' w', a tap one of kh kw. What a program does for every number it gathers is what it costs, so a
-place knows once which taps hit its row (two masks of bits), and a tap which bits it needs. In single precision rows are
-the left factor and read as integers: the matrix units then take them from registers. They want the summed axis
-innermost, where places are, and turning a tile in shared memory makes four stores of every one.
+place knows once which taps hit its row (two masks of bits), and a tap which bits it needs. In single precision the
+products read rows as integers: Triton then hands them to the matrix units in registers. From shared memory these want
+the summed axis innermost, but places are, and turning a tile on its way makes four stores of every one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Times of the convolution's kernels by tile, on the shapes of the benchmark's nets: which tile to write into conv.py.
 
-python benchmarks/speed/tiles.py [--clients 10] [--kinds tf32,half]
+    python benchmarks/speed/tiles.py [--clients 10] [--kinds tf32,half]
+
+A tile that does not fit on a multiprocessor is passed over.
 """
 
 from __future__ import annotations
@@ -59,13 +61,13 @@ def passes(clients: int, kind: str) -> Iterator[tuple[str, dict[str, Tile], Call
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--clients", type=int, default=10)
-    options.add_argument("--kinds", default="tf32,half,ieee")
-    asked = options.parse_args()
-    for kind in asked.kinds.split(","):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--kinds", default="tf32,half,ieee")
+    args = parser.parse_args()
+    for kind in args.kinds.split(","):
         torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
-        for name, table, run in passes(asked.clients, kind):
+        for name, table, run in passes(args.clients, kind):
             now, want, found = table[kind], run(), {}
             for tile in {now, *itertools.starmap(Tile, itertools.product(ROWS, DEPTHS, WARPS, STAGES))}:
                 table[kind] = tile

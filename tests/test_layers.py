@@ -183,3 +183,19 @@ def test_gradients_inside_a_stack_in_half_precision() -> None:
 
     exact = vmap(torch.func.grad(lambda rows: net(rows).square().sum()))(x)
     assert (vmap(slope)(x) - exact).norm() < 0.02 * exact.norm()
+
+
+def test_products_of_a_stack_lie_along_their_long_sides() -> None:
+    """Activations along the outputs, the weights' gradient as the weights: what neither is copied nor unaligned."""
+    linear = layers.for_stack(nn.Sequential(nn.Linear(12, 8)))[0].double()
+    x = torch.rand(CLIENTS, 5, 12, dtype=torch.float64)
+    weights = torch.rand(CLIENTS, 8, 12, dtype=torch.float64, requires_grad=True)
+    bias = torch.rand(CLIENTS, 8, dtype=torch.float64)
+
+    def outputs(w: torch.Tensor) -> torch.Tensor:
+        return vmap(lambda w, b, r: functional_call(linear, {"weight": w, "bias": b}, (r,)))(w, bias, x)
+
+    assert outputs(weights).is_contiguous()
+    (grad,) = torch.autograd.grad(outputs(weights).square().sum(), weights)
+    assert grad.is_contiguous()
+    assert torch.autograd.gradgradcheck(outputs, weights)

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from unskew.core.view import at_least_float32
 from unskew.engine import kernels
+from unskew.engine.product import product
 from unskew.models.layers import SeededDropout
 
 Stacked = Callable[..., Any]
@@ -155,8 +156,7 @@ def _linear_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, w: Tensor, 
         return F.linear(x, w, bias)
     x, w = (t.to(_dtype(t)) for t in (x, front(w, dims[1], m)))
     rows = x.reshape(m, -1, x.shape[-1])
-    # In this order the gradient of the weights lies as they do; the other way round it is copied at every step.
-    out = torch.bmm(w, rows.transpose(1, 2)).transpose(1, 2)
+    out = product(rows, w)
     if bias is not None:
         out = out + front(bias, dims[2], m).to(out.dtype)[:, None]
     return out.reshape(*x.shape[:-1], w.shape[1])

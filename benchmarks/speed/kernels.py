@@ -93,6 +93,7 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
         )
     for side, k, cut, channel in (
         (8, 2, True, 1),
+        (14, 2, True, 2),
         (9, 2, False, 2),
         (9, 3, True, 2),
         (11, 3, True, 1),

@@ -37,4 +37,4 @@ def product(rows: Tensor, weights: Tensor) -> Tensor:
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
     if wrapped(rows) or wrapped(weights):
         return torch.bmm(rows, weights.transpose(1, 2))
-    return Product.apply(rows, weights)
+    return Product.apply(rows, weights)  # type: ignore[no-untyped-call]

@@ -1,7 +1,8 @@
 """Bias, cut at zero and pooling of planes x [p, h, w] in one pass: what comes after a convolution.
 
 One by one they read and write the convolution's output four times forward and five times backward, here once each: see
-`engine/fuse` for what that gave.
+`engine/fuse` for what that gave. Windows of 2 x 2 read and write two neighbours as one number, and so 16 bytes at once:
+65 loads of a thread became 17, because single numbers two apart do not join.
 """
 
 from __future__ import annotations
@@ -18,6 +19,36 @@ NONE = -1  # no place of the window gets the gradient
 
 
 @triton.jit
+def _halves(both, kind: tl.constexpr):
+    """Two neighbours that were read as one number."""
+    BITS: tl.constexpr = kind.primitive_bitwidth
+    one = tl.uint32 if BITS == 32 else tl.uint16
+    return both.to(one).to(kind, bitcast=True), (both >> BITS).to(one).to(kind, bitcast=True)
+
+
+@triton.jit
+def _together(left, right):
+    """Two neighbours as one number, to be written at once."""
+    BITS: tl.constexpr = left.dtype.primitive_bitwidth
+    one = tl.uint32 if BITS == 32 else tl.uint16
+    both = tl.uint64 if BITS == 32 else tl.uint32
+    return left.to(one, bitcast=True).to(both) | (right.to(one, bitcast=True).to(both) << BITS)
+
+
+@triton.jit
+def _as_pairs(pointer):
+    both = tl.uint64 if pointer.dtype.element_ty.primitive_bitwidth == 32 else tl.uint32
+    return pointer.to(tl.pointer_type(both), bitcast=True)
+
+
+@triton.jit
+def _better(seen, best, place, tap: tl.constexpr):
+    """The first of equals stays, and NaN comes before all."""
+    better = (seen > best) | ((seen != seen) & (best == best))
+    return tl.where(better, seen, best), tl.where(better, tap, place).to(tl.int8)
+
+
+@triton.jit
 def _largest(
     x, bias, out, where, PLANES, BIG, SMALL, CHANNELS,
     H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, BIAS: tl.constexpr, CUT: tl.constexpr,
@@ -29,26 +60,55 @@ def _largest(
     HO: tl.constexpr = H // K
     WO: tl.constexpr = W // K
     inside = (first + p < PLANES)[:, None] & (n < HO * WO)[None, :]
-    at = x + first * H * W + p[:, None] * (H * W) + (n // WO * K * W + n % WO * K)[None, :]
     if BIAS:
         plane = (first + p).to(tl.int32)
         add = tl.load(bias + plane // BIG * CHANNELS + plane // SMALL % CHANNELS, mask=first + p < PLANES, other=0.0)
         add = add.to(tl.float32)[:, None]
     else:
         add = 0.0
-    # Rounded as the separate sum would be, so that equals stay equals.
-    best = (tl.load(at, mask=inside, other=0.0).to(tl.float32) + add).to(out.dtype.element_ty)
     place = tl.zeros([BP, BN], tl.int8)
-    for tap in tl.static_range(1, K * K):
-        seen = (tl.load(at + tap // K * W + tap % K, mask=inside, other=0.0).to(tl.float32) + add).to(best.dtype)
-        better = (seen > best) | ((seen != seen) & (best == best))
-        best, place = tl.where(better, seen, best), tl.where(better, tap, place).to(tl.int8)
+    best = tl.full([BP, BN], float("-inf"), tl.float32).to(out.dtype.element_ty)
+    # Each number rounded as the separate sum would be, so that equals stay equals.
+    if K == 2 and W % 2 == 0:
+        pairs = _as_pairs(x) + first * (H * W // 2) + p[:, None] * (H * W // 2) + (n // WO * W + n % WO)[None, :]
+        for line in tl.static_range(2):
+            left, right = _halves(tl.load(pairs + line * (W // 2), mask=inside, other=0), x.dtype.element_ty)
+            left, right = (left.to(tl.float32) + add).to(best.dtype), (right.to(tl.float32) + add).to(best.dtype)
+            best, place = _better(left, best, place, 2 * line)
+            best, place = _better(right, best, place, 2 * line + 1)
+    else:
+        at = x + first * H * W + p[:, None] * (H * W) + (n // WO * K * W + n % WO * K)[None, :]
+        for tap in tl.static_range(K * K):
+            seen = tl.load(at + tap // K * W + tap % K, mask=inside, other=0.0).to(tl.float32) + add
+            best, place = _better(seen.to(best.dtype), best, place, tap)
     if CUT:
         place = tl.where(best > 0, place, tl.where(best != best, place, -1)).to(tl.int8)
         best = tl.where(best < 0, 0.0, best).to(best.dtype)
     to = first * HO * WO + p[:, None] * (HO * WO) + n[None, :]
     tl.store(out + to, best, mask=inside)
     tl.store(where + to, place, mask=inside)
+
+
+@triton.jit
+def _to_pairs(
+    g, where, out, sums, PLANES,
+    H: tl.constexpr, W: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """`_to_largest` for windows of 2 x 2 without a rest: a gradient is read once, and two numbers are written."""
+    first = tl.program_id(0).to(tl.int64) * BP
+    p, n = tl.arange(0, BP), tl.arange(0, BN)
+    SIZE: tl.constexpr = H * W // 4
+    WO: tl.constexpr = W // 2
+    inside = (first + p < PLANES)[:, None] & (n < SIZE)[None, :]
+    at = first * SIZE + p[:, None] * SIZE + n[None, :]
+    place = tl.load(where + at, mask=inside, other=-1)
+    back = tl.load(g + at, mask=inside, other=0.0)
+    none = tl.zeros_like(back)
+    pairs = _as_pairs(out) + first * (2 * SIZE) + p[:, None] * (2 * SIZE) + (n // WO * W + n % WO)[None, :]
+    for line in tl.static_range(2):
+        left, right = tl.where(place == 2 * line, back, none), tl.where(place == 2 * line + 1, back, none)
+        tl.store(pairs + line * WO, _together(left, right), mask=inside)
+    tl.store(sums + first + p, tl.sum(tl.where(place >= 0, back, none).to(tl.float32), 1), mask=first + p < PLANES)
 
 
 @triton.jit
@@ -84,6 +144,7 @@ class Pool(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int) -> Tensor:
         x, (h, w) = x.contiguous(), x.shape[-2:]
+        x = x if x.data_ptr() % 8 == 0 else x.clone()  # a slice may begin where no pair does
         out = x.new_empty(*x.shape[:-2], h // k, w // k)
         where = torch.empty_like(out, dtype=torch.int8)
         planes, channels = x.shape[:3].numel(), x.shape[channel]
@@ -105,8 +166,12 @@ class Pool(torch.autograd.Function):
         (where,) = ctx.saved_tensors
         out, (h, w) = g.new_empty(ctx.shape), ctx.shape[-2:]
         sums = torch.empty(ctx.shape[:3], device=g.device)
-        grid, tile = _tiles(sums.numel(), h * w)
-        _to_largest[grid](g.contiguous(), where, out, sums, sums.numel(), 0, h, w, ctx.k, *tile)
+        if ctx.k == 2 and h % 2 == w % 2 == 0:
+            grid, tile = _tiles(sums.numel(), h * w // 4)
+            _to_pairs[grid](g.contiguous(), where, out, sums, sums.numel(), h, w, *tile)
+        else:
+            grid, tile = _tiles(sums.numel(), h * w)
+            _to_largest[grid](g.contiguous(), where, out, sums, sums.numel(), 0, h, w, ctx.k, *tile)
         into_bias = None if ctx.bias is None else sums.sum(3 - ctx.channel).to(ctx.bias)
         return out, into_bias, None, None, None
 

@@ -199,3 +199,13 @@ def test_products_of_a_stack_lie_along_their_long_sides() -> None:
     (grad,) = torch.autograd.grad(outputs(weights).square().sum(), weights)
     assert grad.is_contiguous()
     assert torch.autograd.gradgradcheck(outputs, weights)
+
+
+def test_convolutions_know_that_their_rows_are_made_flat() -> None:
+    """Across blocks, and through what takes each number for itself; not before a layer that wants channels first."""
+    dropped = [nn.Conv2d(3, 4, 3), nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), SeededDropout(0.5)), nn.Flatten()]
+    for net, wanted in ((nn.Sequential(*dropped), [False, True]), (models.ZOO["cnn"]((3, 32, 32), 10), [False, True]),
+                        (models.ZOO["mobilenet_v2"]((3, 32, 32), 10), [])):  # fmt: skip
+        made = fuse(layers.for_stack(net))
+        flags = [layer.flat for layer in made.modules() if isinstance(layer, layers.Conv2d)]
+        assert flags == wanted if wanted else not any(flags)

@@ -100,7 +100,7 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
         (6, 1, True, 1),
     ):
         found[f"pool {side} k{k} axis {channel}"] = apart(
-            lambda x, b, c=channel, z=cut, n=k: Pool.apply(x, b, c, z, n),
+            lambda x, b, c=channel, z=cut, n=k: Pool.apply(x, b, c, z, n, z),
             # In the same precision: which number is the largest must be decided among the same ones.
             lambda x, b, c=channel, z=cut, n=k: plain.pool(x.to(dtype), b.to(dtype), c, z, n).double(),
             [normal(4, 3, 3, side, side), normal(4, 3)],

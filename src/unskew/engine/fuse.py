@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 from torch import nn
 
 from unskew.engine.layers import BatchNorm2d, Conv2d, MaxPool2d
+from unskew.models.layers import SeededDropout
 
 Place = tuple[nn.Module, str, nn.Module]  # a layer's parent, its name there, and the layer
 
@@ -27,7 +29,17 @@ def fuse(blocks: nn.Sequential) -> nn.Sequential:
                     setattr(parent, name, nn.Identity())
                 else:
                     last = layer
+    _mark_flat(blocks)
     return blocks
+
+
+def _mark_flat(blocks: nn.Sequential) -> None:
+    """Tell convolutions whose rows are made flat after them: else all are copied then, and their gradients again."""
+    passed = (nn.Identity, nn.Dropout, SeededDropout)  # each number for itself
+    layers = [layer for _, _, layer in _places(blocks) if not isinstance(layer, passed)]
+    for layer, after in pairwise(layers):
+        if isinstance(layer, Conv2d) and type(after) is nn.Flatten:
+            layer.flat = True
 
 
 def _takes(last: nn.Module, layer: nn.Module) -> bool:

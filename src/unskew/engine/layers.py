@@ -9,9 +9,6 @@ kernel of `scaling`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -19,57 +16,20 @@ from torch.nn import functional as F
 from unskew.core.view import at_least_float32
 from unskew.engine import kernels
 from unskew.engine.product import product
+from unskew.engine.rule import front, mapped
 from unskew.models.layers import SeededDropout
-
-Stacked = Callable[..., Any]
-
-
-def mapped(plain: Callable[..., Any], stacked: Stacked) -> Callable[..., Any]:
-    """`plain`, but under vmap `stacked(m, in_dims, *args)`, whose results have the clients in front."""
-
-    class Rule(torch.autograd.Function):
-        @staticmethod
-        def forward(*args: Any) -> Any:
-            return plain(*args)
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            ctx.save_for_backward(*(a for a in inputs if isinstance(a, Tensor)))
-            ctx.rest = [None if isinstance(a, Tensor) else (a,) for a in inputs]
-            # A backward pass runs outside of autocast, and what is computed again must be computed alike.
-            kind = next(a for a in inputs if isinstance(a, Tensor)).device.type
-            ctx.cast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            saved = iter(ctx.saved_tensors)
-            inputs = [next(saved) if rest is None else rest[0] for rest in ctx.rest]
-            moving = [i for i, a in enumerate(inputs) if isinstance(a, Tensor) and a.is_floating_point()]
-
-            def again(*given: Tensor) -> Any:
-                return plain(*(dict(zip(moving, given)).get(i, a) for i, a in enumerate(inputs)))
-
-            kind, dtype, enabled = ctx.cast
-            with torch.autocast(kind, dtype, enabled, cache_enabled=False):
-                pull = torch.func.vjp(again, *(inputs[i] for i in moving))[1]
-            found = dict(zip(moving, pull(grads if len(grads) > 1 else grads[0])))
-            return tuple(found.get(i) for i in range(len(inputs)))
-
-        @staticmethod
-        def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-            out = stacked(info.batch_size, in_dims, *args)
-            return out, tuple(0 for _ in out) if isinstance(out, tuple) else 0
-
-    return Rule.apply
-
-
-def front(t: Tensor, dim: int | None, m: int) -> Tensor:
-    """The clients' axis first; what all clients share is repeated without a copy."""
-    return t.expand(m, *t.shape) if dim is None else t.movedim(dim, 0)
 
 
 def _conv(
-    x: Tensor, w: Tensor, bias: Tensor | None, stride: int, padding: int, groups: int, cut: bool, pool: int
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    stride: int,
+    padding: int,
+    groups: int,
+    cut: bool,
+    pool: int,
+    flat: bool = False,
 ) -> Tensor:
     out = F.conv2d(x, w, bias, stride, padding, groups=groups)
     out = out.relu() if cut else out
@@ -87,6 +47,7 @@ def _conv_stacked(
     groups: int,
     cut: bool,
     pool: int,
+    flat: bool,
 ) -> Tensor:
     x = front(x, dims[0], m)
     shared = dims[1] is None and (bias is None or dims[2] is None)  # a teacher: one set of filters for all rows
@@ -103,7 +64,7 @@ def _conv_stacked(
         planes = kernels.depthwise(rows.flatten(0, 1), w.flatten(0, 2), stride, padding)
         out = planes.view(*rows.shape[:2], *planes.shape[1:])
     if bias is not None or cut or pool > 1:
-        out = kernels.pool(out, None if bias is None else front(bias, dims[2], m).to(out.dtype), 1, cut, pool)
+        out = kernels.pool(out, None if bias is None else front(bias, dims[2], m).to(out.dtype), 1, cut, pool, flat)
     return out.transpose(1, 2)
 
 
@@ -181,13 +142,16 @@ convolution, normalisation, scaling, max_pool, linear, dropout = (
 
 
 class Conv2d(nn.Conv2d):
-    """Square strides and zero padding, dense or depthwise; with the cut at zero and the pooling that follow it."""
+    """Square strides and zero padding, dense or depthwise; with the cut at zero and the pooling that follow it.
 
-    cut, pool = False, 1
+    `flat`: rows are made flat next, and lie in memory one after another.
+    """
+
+    cut, pool, flat = False, 1, False
 
     def forward(self, h: Tensor) -> Tensor:
         shape = (self.stride[0], self.padding[0], self.groups)
-        return convolution(h, self.weight, self.bias, *shape, self.cut, self.pool)
+        return convolution(h, self.weight, self.bias, *shape, self.cut, self.pool, self.flat)
 
     @staticmethod
     def fits(layer: nn.Module) -> bool:

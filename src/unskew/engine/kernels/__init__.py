@@ -81,13 +81,16 @@ def depthwise(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     return Depthwise.apply(x, w, stride, padding)
 
 
-def pool(x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int) -> Tensor:
-    """Bias [m, c], cut at zero, and the largest of every k x k window of x [m, c, b, h, w] or [m, b, c, h, w]."""
+def pool(x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int, turned: bool = False) -> Tensor:
+    """Bias [m, c], cut at zero, and the largest of every k x k window of x [m, c, b, h, w] or [m, b, c, h, w].
+
+    With `turned` a kernel leaves the planes in memory as the other of the two.
+    """
     if not ours(x, bias) or x.shape[3:].numel() > PLANE:
         return plain.pool(x, bias, channel, cut, k)
     from unskew.engine.kernels.pooling import Pool
 
-    return Pool.apply(x, bias, channel, cut, k)
+    return Pool.apply(x, bias, channel, cut, k, turned)
 
 
 def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> tuple[Tensor, Tensor, Tensor]:

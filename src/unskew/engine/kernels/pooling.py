@@ -49,8 +49,15 @@ def _better(seen, best, place, tap: tl.constexpr):
 
 
 @triton.jit
+def _turned(plane, A, B):
+    """Plane (m, a, b) counted as (m, b, a); the same one for A = 1."""
+    plane = plane.to(tl.int32)  # 64 bits would divide in a hundred instructions
+    return (plane // (A * B) * (A * B) + plane % B * A + plane // B % A).to(tl.int64)
+
+
+@triton.jit
 def _largest(
-    x, bias, out, where, PLANES, BIG, SMALL, CHANNELS,
+    x, bias, out, where, PLANES, BIG, SMALL, CHANNELS, A, B,
     H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, BIAS: tl.constexpr, CUT: tl.constexpr,
     BP: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
@@ -84,14 +91,14 @@ def _largest(
     if CUT:
         place = tl.where(best > 0, place, tl.where(best != best, place, -1)).to(tl.int8)
         best = tl.where(best < 0, 0.0, best).to(best.dtype)
-    to = first * HO * WO + p[:, None] * (HO * WO) + n[None, :]
+    to = _turned(first + p, A, B)[:, None] * (HO * WO) + n[None, :]
     tl.store(out + to, best, mask=inside)
     tl.store(where + to, place, mask=inside)
 
 
 @triton.jit
 def _to_pairs(
-    g, where, out, sums, PLANES,
+    g, where, out, sums, PLANES, A, B,
     H: tl.constexpr, W: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """`_to_largest` for windows of 2 x 2 without a rest: a gradient is read once, and two numbers are written."""
@@ -100,7 +107,7 @@ def _to_pairs(
     SIZE: tl.constexpr = H * W // 4
     WO: tl.constexpr = W // 2
     inside = (first + p < PLANES)[:, None] & (n < SIZE)[None, :]
-    at = first * SIZE + p[:, None] * SIZE + n[None, :]
+    at = _turned(first + p, A, B)[:, None] * SIZE + n[None, :]
     place = tl.load(where + at, mask=inside, other=-1)
     back = tl.load(g + at, mask=inside, other=0.0)
     none = tl.zeros_like(back)
@@ -113,7 +120,7 @@ def _to_pairs(
 
 @triton.jit
 def _to_largest(
-    g, where, out, sums, PLANES, ZERO,
+    g, where, out, sums, PLANES, A, B, ZERO,
     H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Each gradient to the place that was largest, and each plane's sum for the bias; ZERO: 0, unknown to compilers."""
@@ -128,7 +135,7 @@ def _to_largest(
     y, x = n // W, n % W
     inside = (first + p < PLANES)[:, None] & (n < H * W)[None, :]
     seen = inside & ((y // K < HO) & (x // K < WO))[None, :]
-    at = first * HO * WO + p[:, None] * (HO * WO) + (y // K * WO + x // K)[None, :]
+    at = _turned(first + p, A, B)[:, None] * (HO * WO) + (y // K * WO + x // K)[None, :]
     mine = tl.load(where + at, mask=seen, other=-1) == (y % K * K + x % K)[None, :]
     back = tl.where(mine, tl.load(g + at, mask=seen, other=0.0), 0.0)
     tl.store(out + first * H * W + p[:, None] * (H * W) + n[None, :], back, mask=inside)
@@ -138,42 +145,44 @@ def _to_largest(
 class Pool(torch.autograd.Function):
     """x [m, c, b, h, w] or [m, b, c, h, w] (`channel` is the axis of c), bias [m, c] or None.
 
-    Windows k x k do not overlap, so each gradient has one place to go; k = 1 is a bias and a cut alone.
+    Windows k x k do not overlap, so each gradient has one place to go; k = 1 is a bias and a cut alone. With `turned`
+    the planes of the output lie in memory with those two axes the other way round.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int) -> Tensor:
-        x, (h, w) = x.contiguous(), x.shape[-2:]
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int, turned: bool) -> Tensor:
+        x, (m, s, t, h, w) = x.contiguous(), x.shape
         x = x if x.data_ptr() % 8 == 0 else x.clone()  # a slice may begin where no pair does
-        out = x.new_empty(*x.shape[:-2], h // k, w // k)
+        out = x.new_empty(m, *((t, s) if turned else (s, t)), h // k, w // k)
         where = torch.empty_like(out, dtype=torch.int8)
-        planes, channels = x.shape[:3].numel(), x.shape[channel]
-        small = x.shape[2] if channel == 1 else 1
-        grid, tile = _tiles(planes, (h // k) * (w // k))
+        ctx.axes = (s if turned else 1, t)
+        small = t if channel == 1 else 1
+        grid, tile = _tiles(m * s * t, (h // k) * (w // k))
         given = x if bias is None else bias.contiguous()
         _largest[grid](
-            x, given, out, where, planes, x.shape[1] * x.shape[2], small, channels,
+            x, given, out, where, m * s * t, s * t, small, x.shape[channel], *ctx.axes,
             h, w, k, bias is not None, cut, *tile,
         )  # fmt: skip
         ctx.save_for_backward(where)
-        ctx.shape, ctx.k, ctx.channel = x.shape, k, channel
+        ctx.shape, ctx.k, ctx.channel, ctx.turned = x.shape, k, channel, turned
         ctx.bias = None if bias is None else bias.dtype
-        return out
+        return out.transpose(1, 2) if turned else out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         (where,) = ctx.saved_tensors
-        out, (h, w) = g.new_empty(ctx.shape), ctx.shape[-2:]
-        sums = torch.empty(ctx.shape[:3], device=g.device)
+        g, (h, w) = (g.transpose(1, 2) if ctx.turned else g).contiguous(), ctx.shape[-2:]
+        out, sums = g.new_empty(ctx.shape), torch.empty(ctx.shape[:3], device=g.device)
+        given = (g, where, out, sums, sums.numel(), *ctx.axes)
         if ctx.k == 2 and h % 2 == w % 2 == 0:
             grid, tile = _tiles(sums.numel(), h * w // 4)
-            _to_pairs[grid](g.contiguous(), where, out, sums, sums.numel(), h, w, *tile)
+            _to_pairs[grid](*given, h, w, *tile)
         else:
             grid, tile = _tiles(sums.numel(), h * w)
-            _to_largest[grid](g.contiguous(), where, out, sums, sums.numel(), 0, h, w, ctx.k, *tile)
+            _to_largest[grid](*given, 0, h, w, ctx.k, *tile)
         into_bias = None if ctx.bias is None else sums.sum(3 - ctx.channel).to(ctx.bias)
-        return out, into_bias, None, None, None
+        return out, into_bias, *[None] * 4
 
 
 def _tiles(planes: int, size: int) -> tuple[tuple[int], tuple[int, int]]:

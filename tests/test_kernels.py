@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -72,15 +73,41 @@ def test_convolutions_that_the_kernels_cannot_do_are_left_to_pytorch(
         return torch.zeros(())
 
     monkeypatch.setitem(
-        sys.modules, "unskew.engine.kernels.conv", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
+        sys.modules, "unskew.engine.kernels.convolve", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
     )
     monkeypatch.setattr(kernels, "ours", lambda *_: True)
     x, w = torch.randn(1, 2, 3, 9, 9), torch.randn(1, 4, 2, *sides)
-    out = kernels.convolve(x, w, 1, padding)
+    out = kernels.convolve(x, w, None, 1, padding, False, 1, False)
     assert len(calls) == taken
     if not taken:
         want = torch.nn.functional.conv2d(x[0].transpose(0, 1), w[0], None, 1, padding).transpose(0, 1)
         torch.testing.assert_close(out[0], want)
+
+
+@pytest.mark.parametrize(
+    ("side", "k", "joined"), [(8, 2, True), (9, 2, False), (9, 3, False), (9, 1, True), (258, 2, False)]
+)
+def test_what_comes_after_a_convolution_goes_into_its_kernel(
+    side: int, k: int, joined: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where windows of 2 x 2 leave no rest and a program holds a plane; else the kernel convolves alone."""
+    calls: list[tuple[Any, ...]] = []
+
+    def note(*given: Any) -> Tensor:
+        calls.append(given[2:])
+        x, w = given[:2]
+        return torch.nn.functional.conv2d(x[0].transpose(0, 1), w[0], None, 1, 1).transpose(0, 1)[None]
+
+    monkeypatch.setitem(
+        sys.modules, "unskew.engine.kernels.convolve", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
+    )
+    monkeypatch.setattr(kernels, "ours", lambda x, *_: len(calls) == 0)
+    x, w, bias = torch.randn(1, 2, 3, side, side), torch.randn(1, 4, 2, 3, 3), torch.randn(1, 4)
+    out = kernels.convolve(x, w, bias, 1, 1, True, k, True)
+    assert calls == [(bias, 1, 1, True, k, True) if joined else (None, 1, 1, False, 1, False)]
+    if not joined:
+        want = torch.nn.functional.conv2d(x[0].transpose(0, 1), w[0], bias[0], 1, 1).relu()
+        torch.testing.assert_close(out[0].transpose(0, 1), torch.nn.functional.max_pool2d(want, k))
 
 
 def test_tensors_of_an_inner_map_or_derivative_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from unskew.core.sums import Sum
 from unskew.engine.kernels import bands, plain
 from unskew.engine.kernels.adding import add_up
-from unskew.engine.kernels.conv import Convolve
+from unskew.engine.kernels.convolve import Convolve
 from unskew.engine.kernels.masks import Drop
 from unskew.engine.kernels.norm import Normalise
 from unskew.engine.kernels.planes import Depthwise
@@ -35,6 +35,14 @@ DENSE = [
     (2, 16, 2, 8, 8, 16, 1, 2, 0),
     (2, 40, 2, 6, 6, 33, 2, 1, 1),
     (1, 2, 1, 17, 16, 3, 15, 1, 15),
+]
+# m, c, b, side, o, kernel, padding; cut, pool, flat
+JOINED = [
+    ((2, 3, 3, 8, 8, 5, 2), True, 2, False),
+    ((1, 17, 4, 8, 20, 3, 0), True, 2, True),
+    ((2, 3, 5, 6, 40, 3, 1), False, 2, True),
+    ((2, 16, 2, 7, 5, 3, 0), True, 1, True),
+    ((2, 4, 2, 5, 70, 3, 1), False, 1, False),
 ]
 WANTED = {"float32": 3e-6, "tf32": 3e-3, "bf16": 1e-2}
 
@@ -69,10 +77,18 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
     for m, c, b, high, wide, o, k, stride, padding in DENSE:
         tensors = [normal(m, c, b, high, wide), normal(m, o, c, k, k)]
         found[f"convolve {c}x{high}x{wide} k{k} s{stride}"] = apart(
-            lambda x, w, s=stride, p=padding: Convolve.apply(x, w, s, p),
+            lambda x, w, s=stride, p=padding: Convolve.apply(x, w, None, s, p, False, 1, False),
             lambda x, w, s=stride, p=padding: dense(x, w, s, p),
             tensors,
         )
+    for (m, c, b, side, o, k, padding), cut, pool, flat in JOINED:
+        found[f"convolve {c}x{side}x{side} k{k} then pool {pool}"] = apart(
+            lambda x, w, a, p=padding, z=cut, n=pool, f=flat: Convolve.apply(x, w, a, 1, p, z, n, f),
+            lambda x, w, a, p=padding, z=cut, n=pool: plain.pool(dense(x, w, 1, p), a, 1, z, n),
+            # Small whole numbers, exact in every precision: so the largest of a window is the same one, the first.
+            [torch.randint(-1, 2, shape, device=device).to(dtype)
+             for shape in ((m, c, b, side, side), (m, o, c, k, k), (m, o))],
+        )  # fmt: skip
     for k, stride in ((3, 1), (3, 2), (5, 1)):
         found[f"depthwise k{k} s{stride}"] = apart(
             lambda x, w, s=stride: Depthwise.apply(x, w, s, 1),

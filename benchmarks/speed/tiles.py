@@ -13,6 +13,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,12 +22,12 @@ from triton.errors import TritonError
 from unskew.engine.kernels import conv
 from unskew.engine.kernels.conv import Tile
 
-# Channels in and out, rows of a batch, side of a plane, side of a filter, padding.
+# Channels in and out, rows of a batch, side of a plane, side of a filter, padding, pooling.
 SHAPES = {
-    "lmd 1": (3, 32, 50, 32, 5, 2),
-    "lmd 2": (32, 64, 50, 16, 5, 2),
-    "pfl 1": (3, 32, 10, 32, 3, 0),
-    "pfl 2": (32, 64, 10, 30, 3, 0),
+    "lmd 1": (3, 32, 50, 32, 5, 2, 2),
+    "lmd 2": (32, 64, 50, 16, 5, 2, 2),
+    "pfl 1": (3, 32, 10, 32, 3, 0, 1),
+    "pfl 2": (32, 64, 10, 30, 3, 0, 2),
 }
 ROWS, DEPTHS, WARPS, STAGES = (128, 256), (16, 32), (4, 8), (2, 3, 4)
 
@@ -45,18 +46,23 @@ def milliseconds(run: Callable[[], Tensor]) -> float:
     return statistics.median(times[1:])
 
 
+def product(*given: Any) -> Tensor:
+    return conv.multiply(*given)[0]
+
+
 def passes(clients: int, kind: str) -> Iterator[tuple[str, dict[str, Tile], Callable[[], Tensor]]]:
     """Name, table of tiles, and call of every product and gradient."""
     dtype = torch.bfloat16 if kind == "half" else torch.float32
-    for name, (c, o, rows, side, k, padding) in SHAPES.items():
+    for name, (c, o, rows, side, k, padding, pool) in SHAPES.items():
         x = torch.randn(clients, c, rows, side, side, device="cuda").to(dtype)
         w = torch.randn(clients, o, c, k, k, device="cuda").to(dtype)
-        g = torch.randn_like(conv.multiply(x, w, 1, padding))
-        by_tap = c >= conv.LEAST
-        yield f"{name} forward", conv.TAPS if by_tap else conv.FLAT, partial(conv.multiply, x, w, 1, padding)
+        g = torch.randn_like(conv.multiply(x, w, 1, padding)[0])
+        by_tap, after = c >= conv.LEAST, conv.After(torch.zeros_like(w[:, :, 0, 0, 0]), True, pool)
+        forward = partial(product, x, w, 1, padding, after)
+        yield f"{name} forward", conv.TAPS if by_tap else conv.FLAT, forward
         if by_tap:
             turned = w.flip(3, 4).transpose(1, 2)
-            yield f"{name} into rows", conv.TAPS, partial(conv.multiply, g, turned, 1, k - 1 - padding)
+            yield f"{name} into rows", conv.TAPS, partial(product, g, turned, 1, k - 1 - padding)
         yield f"{name} into filters", conv.FILTERS, partial(conv.filters, x, g, (k, k), 1, padding)
 
 

@@ -57,14 +57,13 @@ def _conv_stacked(
         out = out.view(*x.shape[:2], *out.shape[1:])
         return kernels.pool(out, None, 2, cut, pool) if cut or pool > 1 else out
     x, w = x.to(_dtype(x)), front(w.to(_dtype(w)), dims[1], m)  # in this order: a cast of repeated filters copies all
-    rows = x.transpose(1, 2)
+    rows, bias = x.transpose(1, 2), None if bias is None else front(bias, dims[2], m).to(x.dtype)
     if groups == 1:
-        out = kernels.convolve(rows, w, stride, padding)
-    else:
-        planes = kernels.depthwise(rows.flatten(0, 1), w.flatten(0, 2), stride, padding)
-        out = planes.view(*rows.shape[:2], *planes.shape[1:])
+        return kernels.convolve(rows, w, bias, stride, padding, cut, pool, flat).transpose(1, 2)
+    planes = kernels.depthwise(rows.flatten(0, 1), w.flatten(0, 2), stride, padding)
+    out = planes.view(*rows.shape[:2], *planes.shape[1:])
     if bias is not None or cut or pool > 1:
-        out = kernels.pool(out, None if bias is None else front(bias, dims[2], m).to(out.dtype), 1, cut, pool, flat)
+        out = kernels.pool(out, bias, 1, cut, pool, flat)
     return out.transpose(1, 2)
 
 

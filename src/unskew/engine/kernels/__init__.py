@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import warnings
 
 import torch
@@ -58,18 +59,25 @@ def adder(device: torch.device) -> AddUp | None:
     return add_up
 
 
-def convolve(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
-    """x [m, c, b, h, w] with filters w [m, o, c, kh, kw] of each client to [m, o, b, h', w']."""
+def convolve(
+    x: Tensor, w: Tensor, bias: Tensor | None, stride: int, padding: int, cut: bool, k: int, turned: bool
+) -> Tensor:
+    """x [m, c, b, h, w] with filters w [m, o, c, kh, kw] of each client to [m, o, b, h', w'], then as `pool`."""
     m, o, b, sides = len(x), w.shape[1], x.shape[2], w.shape[3:]
-    if sides == (1, 1) and stride == 1 and padding == 0:
-        return torch.bmm(w.view(m, o, -1), x.reshape(m, x.shape[1], -1)).view(m, o, b, *x.shape[3:])
     padded = b * (x.shape[3] + 2 * padding) * (x.shape[4] + 2 * padding)
     counted = max(*sides, padding) <= FILTER and max(x.shape[1], o) * padded < NUMBERS
-    if not ours(x, w) or sides[0] != sides[1] or not counted:
-        return plain.convolve(x, w, stride, padding)
-    from unskew.engine.kernels.conv import Convolve
+    if sides == (1, 1) and stride == 1 and padding == 0:
+        out = torch.bmm(w.view(m, o, -1), x.reshape(m, x.shape[1], -1)).view(m, o, b, *x.shape[3:])
+    elif not ours(x, w, bias) or sides[0] != sides[1] or not counted:
+        out = plain.convolve(x, w, stride, padding)
+    else:
+        from unskew.engine.kernels.convolve import Convolve
 
-    return Convolve.apply(x, w, stride, padding)
+        places = [(n + 2 * padding - sides[0]) // stride + 1 for n in x.shape[3:]]
+        if math.prod(places) <= PLANE and (k == 1 or (k == 2 and not any(n % 2 for n in places))):
+            return Convolve.apply(x, w, bias, stride, padding, cut, k, turned)
+        out = Convolve.apply(x, w, None, stride, padding, False, 1, False)
+    return pool(out, bias, 1, cut, k, turned) if bias is not None or cut or k > 1 else out
 
 
 def depthwise(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:

@@ -10,16 +10,21 @@ A place is one of b h' w', a tap one of kh kw. What a program does for every num
 place knows once which taps hit its row (two masks of bits), and a tap which bits it needs. In single precision the
 products read rows as integers: Triton then hands them to the matrix units in registers. From shared memory these want
 the summed axis innermost, but places are, and turning a tile on its way makes four stores of every one.
+
+Bias, cut and pooling by 2 x 2 come before a product is written, so that a quarter of it is. Places then come in such an
+order that one thread has all four of a window.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from unskew.engine.kernels.pooling import better
 
 LEAST = 16  # smallest side that the matrix units take
 PARTS, FULL = 512, 264  # programs wanted for a gradient of filters, and at least for a product: two a multiprocessor
@@ -39,15 +44,27 @@ class Tile(NamedTuple):
 TAPS = {"half": Tile(256, 32, 8, 2), "tf32": Tile(256, 16, 4, 3), "ieee": Tile(128, 32, 4, 3)}
 FLAT = {"half": Tile(256, 16, 4, 3), "tf32": Tile(256, 16, 4, 3), "ieee": Tile(128, 32, 4, 3)}
 FILTERS = {"half": Tile(128, 64, 8, 2), "tf32": Tile(128, 32, 4, 4), "ieee": Tile(128, 32, 4, 3)}
+# The bit of a place's number that tells the two lines of a window apart: of a product of the matrix units a thread has
+# rows 8 apart, and rows as many apart as its warps multiply at once; without them it has four neighbours.
+LINES = {"half": 128, "tf32": 64, "ieee": 2}
 
 
 @triton.jit
 def _places(
     n, N,
     H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr, LINE: tl.constexpr,
 ):  # fmt: skip
-    """Where the first tap of place n reads, and the taps within the row: bit i for line i, bit 16 + j for column j."""
+    """Where the first tap of place n reads, and the taps within the row: bit i for line i, bit 16 + j for column j.
+
+    With a LINE, places in the order of 2 x 2 windows: the bit LINE of n is the line within one, the bit COLUMN the
+    column, and the others count the windows.
+    """
+    if LINE:
+        COLUMN: tl.constexpr = 8 if LINE > 8 else 1
+        window = n // (2 * LINE) * (LINE // 2) + n % LINE // (2 * COLUMN) * COLUMN + n % COLUMN
+        below, beside = window // (WO // 2) % (HO // 2) * 2 + n // LINE % 2, window % (WO // 2) * 2 + n // COLUMN % 2
+        n = (window // (HO * WO // 4) * HO + below) * WO + beside
     y, x = n // WO % HO * S - P, n % WO * S - P
     down, right = tl.maximum(-y, 0), tl.maximum(-x, 0)
     lines = (1 << tl.maximum(tl.minimum(H - y, KH), down)) - (1 << down)
@@ -61,10 +78,47 @@ def _needs(tap, KW: tl.constexpr):
 
 
 @triton.jit
+def _leave(
+    total, out, bias, where, m, B, OUT, PLANE: tl.constexpr,
+    BIAS: tl.constexpr, CUT: tl.constexpr, LINE: tl.constexpr, FLAT: tl.constexpr, BO: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Bias, cut and the largest of each window, as `pooling` does, and the product into its place."""
+    WINDOW: tl.constexpr = 4 if LINE else 1
+    SIZE: tl.constexpr = PLANE // WINDOW
+    o = tl.program_id(1) * BO + tl.arange(0, BO)
+    n = tl.program_id(0) * (BN // WINDOW) + tl.arange(0, BN // WINDOW)
+    if BIAS:
+        total += tl.load(bias + m * OUT + o, mask=o < OUT, other=0.0).to(tl.float32)[None, :]
+    best, place = total.to(out.dtype.element_ty), tl.zeros([BN // WINDOW, BO], tl.int8)
+    if LINE:
+        COLUMN: tl.constexpr = 8 if LINE > 8 else 1
+        windows = tl.reshape(best, [BN // (2 * LINE), 2, LINE // (2 * COLUMN), 2, COLUMN, BO])
+        left, right = tl.split(tl.permute(windows, (0, 2, 4, 5, 1, 3)))
+        first, third = tl.split(left)
+        second, fourth = tl.split(right)
+        best = tl.reshape(first, [BN // 4, BO])
+        best, place = better(tl.reshape(second, [BN // 4, BO]), best, place, 1)
+        best, place = better(tl.reshape(third, [BN // 4, BO]), best, place, 2)
+        best, place = better(tl.reshape(fourth, [BN // 4, BO]), best, place, 3)
+    if CUT:
+        place = tl.where(best > 0, place, tl.where(best != best, place, -1)).to(tl.int8)
+        best = tl.where(best < 0, 0.0, best).to(best.dtype)
+    if FLAT:
+        at = ((m * B + n // SIZE)[:, None] * OUT + o[None, :]) * SIZE + (n % SIZE)[:, None]
+    else:
+        at = (m * OUT + o[None, :]) * (B * SIZE) + n[:, None]
+    there = (o < OUT)[None, :] & (n < B * SIZE)[:, None]
+    tl.store(out + at, best, mask=there)
+    if CUT or LINE:
+        tl.store(where + at, place, mask=there)
+
+
+@triton.jit
 def _multiply(
-    x, w, out, B, OUT,
+    x, w, out, bias, where_largest, B, OUT,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr,
+    BIAS: tl.constexpr, CUT: tl.constexpr, LINE: tl.constexpr, FLAT: tl.constexpr,
     BO: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """out[m, o, n] = sum over taps and channels of x[m, c, n moved by the tap] w[m, tap, o, c]."""
@@ -73,7 +127,7 @@ def _multiply(
     o = tl.program_id(1) * BO + tl.arange(0, BO)
     c = tl.arange(0, BC)
     N, plane = B * HO * WO, B * H * W
-    at, there = _places(n, N, H, W, HO, WO, KH, KW, S, P)
+    at, there = _places(n, N, H, W, HO, WO, KH, KW, S, P, LINE)
     rows_of, filters_of = x + m * C * plane, w + m * KH * KW * OUT * C
     if x.dtype.element_ty == tl.float32:
         rows_of = rows_of.to(tl.pointer_type(tl.int32), bitcast=True)
@@ -93,15 +147,15 @@ def _multiply(
             rows = rows.to(tl.float32, bitcast=True)
         filters = tl.load(filters_of + (tap * OUT + o[:, None]) * C + (first + c)[None, :], mask=known, other=0.0)
         total = tl.dot(rows, tl.trans(filters), total, input_precision=PRECISION)
-    place = out + (m * OUT + o[None, :]) * N + n[:, None]
-    tl.store(place, total.to(out.dtype.element_ty), mask=(o < OUT)[None, :] & (n < N)[:, None])
+    _leave(total, out, bias, where_largest, m, B, OUT, HO * WO, BIAS, CUT, LINE, FLAT, BO, BN)
 
 
 @triton.jit
 def _multiply_flat(
-    x, w, out, B, OUT,
+    x, w, out, bias, where_largest, B, OUT,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr,
+    BIAS: tl.constexpr, CUT: tl.constexpr, LINE: tl.constexpr, FLAT: tl.constexpr,
     BO: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """The same with channels and taps as one axis, w[m, o, k]: for few channels, which alone would not fill a tile."""
@@ -110,7 +164,7 @@ def _multiply_flat(
     o = tl.program_id(1) * BO + tl.arange(0, BO)
     K: tl.constexpr = C * KH * KW
     N, plane = B * HO * WO, B * H * W
-    at, there = _places(n, N, H, W, HO, WO, KH, KW, S, P)
+    at, there = _places(n, N, H, W, HO, WO, KH, KW, S, P, LINE)
     rows_of = x + m * C * plane
     if x.dtype.element_ty == tl.float32:
         rows_of = rows_of.to(tl.pointer_type(tl.int32), bitcast=True)
@@ -126,8 +180,7 @@ def _multiply_flat(
         known = (o < OUT)[:, None] & (k < K)[None, :]
         filters = tl.load(w + (m * OUT + o[:, None]) * K + k[None, :], mask=known, other=0.0)
         total = tl.dot(rows, tl.trans(filters), total, input_precision=PRECISION)
-    place = out + (m * OUT + o[None, :]) * N + n[:, None]
-    tl.store(place, total.to(out.dtype.element_ty), mask=(o < OUT)[None, :] & (n < N)[:, None])
+    _leave(total, out, bias, where_largest, m, B, OUT, HO * WO, BIAS, CUT, LINE, FLAT, BO, BN)
 
 
 @triton.jit
@@ -151,7 +204,7 @@ def _filters(
     total = tl.zeros([BK, BO], tl.float32)
     for first in range(part * LENGTH, tl.minimum((part + 1) * LENGTH, N), BN):
         n = first + tl.arange(0, BN)
-        at, there = _places(n, N, H, W, HO, WO, KH, KW, S, P)
+        at, there = _places(n, N, H, W, HO, WO, KH, KW, S, P, 0)
         inside = (there[None, :] & need[:, None]) == need[:, None]
         rows = tl.load(rows_of + (where[:, None] + at[None, :]), mask=inside, other=0.0)
         known = (o < OUT)[:, None] & (n < N)[None, :]
@@ -161,11 +214,24 @@ def _filters(
     tl.store(place, total, mask=(o < OUT)[None, :] & (k < K)[:, None])
 
 
-def multiply(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
-    """The convolution itself."""
+class After(NamedTuple):
+    """What comes after a convolution; `flat` leaves the rows in memory one after another, [m, b, o, ...]."""
+
+    bias: Tensor | None = None
+    cut: bool = False
+    pool: int = 1  # side of the windows, 1 or 2
+    flat: bool = False
+
+
+NOTHING = After()
+
+
+def multiply(x: Tensor, w: Tensor, stride: int, padding: int, after: After = NOTHING) -> tuple[Tensor, Tensor]:
+    """The convolution and what comes after it; also which place of a window was the largest, as `pooling` has it."""
     (m, c, b, h, width), (o, kh, kw) = x.shape, (w.shape[1], *w.shape[3:])
     ho, wo = (h + 2 * padding - kh) // stride + 1, (width + 2 * padding - kw) // stride + 1
-    out = x.new_empty(m, o, b, ho, wo)
+    out = x.new_empty(m, *((b, o) if after.flat else (o, b)), ho // after.pool, wo // after.pool)
+    noted = torch.empty_like(out, dtype=torch.int8) if after.cut or after.pool > 1 else out
     by_tap, tall = c >= LEAST, _side(o)
     kernel, filters = (_multiply, w.permute(0, 3, 4, 1, 2)) if by_tap else (_multiply_flat, w)
     tile = (TAPS if by_tap else FLAT)[_kind(x)]
@@ -173,11 +239,14 @@ def multiply(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     n, high, rows = b * ho * wo, triton.cdiv(o, tall), tile.rows
     while rows > NARROW and triton.cdiv(n, rows) * high * m < FULL:  # few clients: smaller tiles for more programs
         rows //= 2
+    line = 0 if after.pool == 1 else min(LINES[_kind(x)], rows // 2)
     kernel[(triton.cdiv(n, rows), high, m)](
-        x, filters.contiguous(), out, b, o, c, h, width, ho, wo, kh, kw, stride, padding, _precision(),
+        x, filters.contiguous(), out, out if after.bias is None else after.bias.contiguous(), noted, b, o,
+        c, h, width, ho, wo, kh, kw, stride, padding, _precision(),
+        after.bias is not None, after.cut, line, after.flat,
         tall, rows, depth, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return out
+    return out.transpose(1, 2) if after.flat else out, noted
 
 
 def filters(x: Tensor, g: Tensor, kernel: tuple[int, int], stride: int, padding: int) -> Tensor:
@@ -198,40 +267,6 @@ def filters(x: Tensor, g: Tensor, kernel: tuple[int, int], stride: int, padding:
     # Into memory that lies as the weights do: an optimiser takes its tensors one by one otherwise.
     total = torch.sum(out.transpose(3, 4), 0, out=torch.empty(m, o, c, k // c, device=x.device))
     return total.to(x.dtype).view(m, o, c, *kernel)
-
-
-class Convolve(torch.autograd.Function):
-    """`multiply` with its gradients; that of the rows is the convolution with turned filters."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
-        x, w = x.contiguous(), w.contiguous()
-        ctx.save_for_backward(x, w)
-        ctx.stride, ctx.padding = stride, padding
-        return multiply(x, w, stride, padding)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, w = ctx.saved_tensors
-        g, kernel = g.contiguous(), (w.shape[3], w.shape[4])
-        into_rows, into_filters = None, None
-        if ctx.needs_input_grad[1]:
-            into_filters = filters(x, g, kernel, ctx.stride, ctx.padding)
-        if ctx.needs_input_grad[0]:
-            turned = w.flip(3, 4).transpose(1, 2)
-            into_rows = multiply(spread(g, x, kernel, ctx.stride, ctx.padding), turned, 1, kernel[0] - 1 - ctx.padding)
-        return into_rows, into_filters, None, None
-
-
-def spread(g: Tensor, x: Tensor, kernel: tuple[int, int], stride: int, padding: int) -> Tensor:
-    """A gradient with the rows and columns that a stride skipped, as zeros."""
-    if stride == 1:
-        return g
-    sides = [side + 2 * padding - k + 1 for side, k in zip(x.shape[3:], kernel)]
-    wide = g.new_zeros(*g.shape[:3], *sides)
-    wide[..., ::stride, ::stride] = g
-    return wide
 
 
 def _side(o: int) -> int:

@@ -42,7 +42,7 @@ def _as_pairs(pointer):
 
 
 @triton.jit
-def _better(seen, best, place, tap: tl.constexpr):
+def better(seen, best, place, tap: tl.constexpr):
     """The first of equals stays, and NaN comes before all."""
     better = (seen > best) | ((seen != seen) & (best == best))
     return tl.where(better, seen, best), tl.where(better, tap, place).to(tl.int8)
@@ -81,13 +81,13 @@ def _largest(
         for line in tl.static_range(2):
             left, right = _halves(tl.load(pairs + line * (W // 2), mask=inside, other=0), x.dtype.element_ty)
             left, right = (left.to(tl.float32) + add).to(best.dtype), (right.to(tl.float32) + add).to(best.dtype)
-            best, place = _better(left, best, place, 2 * line)
-            best, place = _better(right, best, place, 2 * line + 1)
+            best, place = better(left, best, place, 2 * line)
+            best, place = better(right, best, place, 2 * line + 1)
     else:
         at = x + first * H * W + p[:, None] * (H * W) + (n // WO * K * W + n % WO * K)[None, :]
         for tap in tl.static_range(K * K):
             seen = tl.load(at + tap // K * W + tap % K, mask=inside, other=0.0).to(tl.float32) + add
-            best, place = _better(seen.to(best.dtype), best, place, tap)
+            best, place = better(seen.to(best.dtype), best, place, tap)
     if CUT:
         place = tl.where(best > 0, place, tl.where(best != best, place, -1)).to(tl.int8)
         best = tl.where(best < 0, 0.0, best).to(best.dtype)
@@ -155,12 +155,11 @@ class Pool(torch.autograd.Function):
         x = x if x.data_ptr() % 8 == 0 else x.clone()  # a slice may begin where no pair does
         out = x.new_empty(m, *((t, s) if turned else (s, t)), h // k, w // k)
         where = torch.empty_like(out, dtype=torch.int8)
-        ctx.axes = (s if turned else 1, t)
         small = t if channel == 1 else 1
         grid, tile = _tiles(m * s * t, (h // k) * (w // k))
         given = x if bias is None else bias.contiguous()
         _largest[grid](
-            x, given, out, where, m * s * t, s * t, small, x.shape[channel], *ctx.axes,
+            x, given, out, where, m * s * t, s * t, small, x.shape[channel], s if turned else 1, t,
             h, w, k, bias is not None, cut, *tile,
         )  # fmt: skip
         ctx.save_for_backward(where)
@@ -172,17 +171,23 @@ class Pool(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         (where,) = ctx.saved_tensors
-        g, (h, w) = (g.transpose(1, 2) if ctx.turned else g).contiguous(), ctx.shape[-2:]
-        out, sums = g.new_empty(ctx.shape), torch.empty(ctx.shape[:3], device=g.device)
-        given = (g, where, out, sums, sums.numel(), *ctx.axes)
-        if ctx.k == 2 and h % 2 == w % 2 == 0:
-            grid, tile = _tiles(sums.numel(), h * w // 4)
-            _to_pairs[grid](*given, h, w, *tile)
-        else:
-            grid, tile = _tiles(sums.numel(), h * w)
-            _to_largest[grid](*given, 0, h, w, ctx.k, *tile)
+        out, sums = to_largest(g, where, ctx.shape, ctx.k, ctx.turned)
         into_bias = None if ctx.bias is None else sums.sum(3 - ctx.channel).to(ctx.bias)
         return out, into_bias, *[None] * 4
+
+
+def to_largest(g: Tensor, where: Tensor, shape: torch.Size, k: int, turned: bool) -> tuple[Tensor, Tensor]:
+    """The gradient before the pooling, of that shape, and each plane's sum."""
+    (h, w), g = shape[-2:], (g.transpose(1, 2) if turned else g).contiguous()
+    out, sums = g.new_empty(shape), torch.empty(shape[:3], device=g.device)
+    given = (g, where, out, sums, sums.numel(), shape[1] if turned else 1, shape[2])
+    if k == 2 and h % 2 == w % 2 == 0:
+        grid, tile = _tiles(sums.numel(), h * w // 4)
+        _to_pairs[grid](*given, h, w, *tile)
+    else:
+        grid, tile = _tiles(sums.numel(), h * w)
+        _to_largest[grid](*given, 0, h, w, k, *tile)
+    return out, sums
 
 
 def _tiles(planes: int, size: int) -> tuple[tuple[int], tuple[int, int]]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from unskew.core.state import State, Value, as_state
 from unskew.errors import UserError
 
-WAITING = 2**28  # bytes of an artefact that wait to be added up together
+WAITING = 2**29  # bytes of an artefact that wait to be added up together: a round of `pfl-cifar` in one launch
 
 # (totals in float64, the same tensors of each message, each message's factor): adds all of them, in that order.
 AddUp = Callable[[list[Tensor], list[list[Tensor]], list[float]], None]

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,25 @@ from torch import Tensor
 
 from unskew.engine import kernels
 
+TWO = """
+import copy, torch
+from torch import nn
+from torch.func import functional_call, vmap
+from unskew.engine import kernels
+from unskew.engine.fuse import fuse
+from unskew.engine.layers import for_stack
+kernels.there_are = lambda device: True
+torch.manual_seed(0)
+net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 5, 3), nn.Flatten(),
+                    nn.ReLU(inplace=True), nn.Linear(20, 2))
+state = {k: torch.randn(2, *t.shape).requires_grad_() for k, t in net.named_parameters()}
+x = torch.randn(2, 3, 3, 8, 8)
+stacked = fuse(for_stack(nn.Sequential(copy.deepcopy(net))))
+ours = vmap(lambda s, r: functional_call(stacked, {f"0.{k}": t for k, t in s.items()}, (r,)))(state, x)
+theirs = torch.stack([functional_call(net, {k: t[i] for k, t in state.items()}, (x[i],)) for i in range(2)])
+for a, b in zip(*(torch.autograd.grad(out.square().sum(), list(state.values())) for out in (ours, theirs))):
+    torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3)
+"""
 CHECK = Path(__file__).parent.parent / "benchmarks" / "speed" / "kernels.py"
 
 
@@ -28,6 +48,24 @@ def test_kernels_agree_with_pytorch() -> None:
     if "only 0-dimensional arrays can be converted" in done.stderr:
         pytest.skip("this Triton's interpreter cannot count with this NumPy; one before 2.4 runs it")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_file_has_the_name_of_a_function() -> None:
+    """Importing the file would put itself in the function's place."""
+    here = Path(kernels.__file__)
+    functions = re.findall(r"^def (\w+)", here.read_text(), re.M)
+    assert functions
+    assert not {path.stem for path in here.parent.glob("*.py")} & set(functions)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_a_net_of_two_convolutions_trains_through_the_kernels() -> None:
+    """Both as on a GPU, with a layer in place after rows that are made flat; in Triton's interpreter."""
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", TWO], env=environment, capture_output=True, text=True)
+    if "only 0-dimensional arrays can be converted" in done.stderr:
+        pytest.skip("this Triton's interpreter cannot count with this NumPy; one before 2.4 runs it")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("side", "taken"), [(256, True), (257, False), (1025, False)])
@@ -73,7 +111,7 @@ def test_convolutions_that_the_kernels_cannot_do_are_left_to_pytorch(
         return torch.zeros(())
 
     monkeypatch.setitem(
-        sys.modules, "unskew.engine.kernels.convolve", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
+        sys.modules, "unskew.engine.kernels.convolution", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
     )
     monkeypatch.setattr(kernels, "ours", lambda *_: True)
     x, w = torch.randn(1, 2, 3, 9, 9), torch.randn(1, 4, 2, *sides)
@@ -99,7 +137,7 @@ def test_what_comes_after_a_convolution_goes_into_its_kernel(
         return torch.nn.functional.conv2d(x[0].transpose(0, 1), w[0], None, 1, 1).transpose(0, 1)[None]
 
     monkeypatch.setitem(
-        sys.modules, "unskew.engine.kernels.convolve", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
+        sys.modules, "unskew.engine.kernels.convolution", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
     )
     monkeypatch.setattr(kernels, "ours", lambda x, *_: len(calls) == 0)
     x, w, bias = torch.randn(1, 2, 3, side, side), torch.randn(1, 4, 2, 3, 3), torch.randn(1, 4)

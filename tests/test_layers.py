@@ -209,3 +209,15 @@ def test_convolutions_know_that_their_rows_are_made_flat() -> None:
         made = fuse(layers.for_stack(net))
         flags = [layer.flat for layer in made.modules() if isinstance(layer, layers.Conv2d)]
         assert flags == wanted if wanted else not any(flags)
+
+
+def test_linear_layers_within_a_methods_own_map() -> None:
+    """A stack of models on rows that are nobody's own: all tensors are plain, but a map is under way."""
+    linear = layers.for_stack(nn.Sequential(nn.Linear(4, 2)))[0]
+    weights, bias, x = torch.rand(3, 2, 4), torch.rand(3, 2), torch.rand(5, 4)
+
+    def loss(scale: torch.Tensor) -> torch.Tensor:
+        return scale * vmap(lambda w, b: functional_call(linear, {"weight": w, "bias": b}, (x,)))(weights, bias).mean()
+
+    want = torch.stack([x @ w.T + b for w, b in zip(weights, bias)]).mean()
+    torch.testing.assert_close(vmap(loss)(torch.ones(2)), want.expand(2))

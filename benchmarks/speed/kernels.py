@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from unskew.core.sums import Sum
 from unskew.engine.kernels import bands, plain
 from unskew.engine.kernels.adding import add_up
-from unskew.engine.kernels.convolve import Convolve
+from unskew.engine.kernels.convolution import Convolve
 from unskew.engine.kernels.masks import Drop
 from unskew.engine.kernels.norm import Normalise
 from unskew.engine.kernels.planes import Depthwise
@@ -52,6 +52,10 @@ def dense(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     return torch.stack(list(rows))
 
 
+def back(t: Tensor, turned: bool) -> Tensor:
+    return t.transpose(1, 2) if turned else t
+
+
 def apart(ours: Callable[..., Tensor], theirs: Callable[..., Tensor], tensors: list[Tensor]) -> float:
     """Largest relative distance of the output and the gradients."""
     mine, exact = [t.clone().requires_grad_() for t in tensors], [t.double().requires_grad_() for t in tensors]
@@ -83,7 +87,7 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
         )
     for (m, c, b, side, o, k, padding), cut, pool, flat in JOINED:
         found[f"convolve {c}x{side}x{side} k{k} then pool {pool}"] = apart(
-            lambda x, w, a, p=padding, z=cut, n=pool, f=flat: Convolve.apply(x, w, a, 1, p, z, n, f),
+            lambda x, w, a, p=padding, z=cut, n=pool, f=flat: back(Convolve.apply(x, w, a, 1, p, z, n, f), f),
             lambda x, w, a, p=padding, z=cut, n=pool: plain.pool(dense(x, w, 1, p), a, 1, z, n),
             # Small whole numbers, exact in every precision: so the largest of a window is the same one, the first.
             [torch.randint(-1, 2, shape, device=device).to(dtype)
@@ -116,7 +120,7 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
         (6, 1, True, 1),
     ):
         found[f"pool {side} k{k} axis {channel}"] = apart(
-            lambda x, b, c=channel, z=cut, n=k: Pool.apply(x, b, c, z, n, z),
+            lambda x, b, c=channel, z=cut, n=k: back(Pool.apply(x, b, c, z, n, z), z),
             # In the same precision: which number is the largest must be decided among the same ones.
             lambda x, b, c=channel, z=cut, n=k: plain.pool(x.to(dtype), b.to(dtype), c, z, n).double(),
             [normal(4, 3, 3, side, side), normal(4, 3)],

@@ -33,8 +33,7 @@ class Product(torch.autograd.Function):
 
 
 def product(rows: Tensor, weights: Tensor) -> Tensor:
-    """The same; tensors that a method's own map or gradient has wrapped, which know no such rule, by PyTorch's."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    if wrapped(rows) or wrapped(weights):
+    """The same; within a map or a gradient of a method's own, which know no such rule, by PyTorch's."""
+    if torch._C._are_functorch_transforms_active():
         return torch.bmm(rows, weights.transpose(1, 2))
     return Product.apply(rows, weights)  # type: ignore[no-untyped-call]

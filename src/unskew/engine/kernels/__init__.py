@@ -71,11 +71,12 @@ def convolve(
     elif not ours(x, w, bias) or sides[0] != sides[1] or not counted:
         out = plain.convolve(x, w, stride, padding)
     else:
-        from unskew.engine.kernels.convolve import Convolve
+        from unskew.engine.kernels.convolution import Convolve
 
         places = [(n + 2 * padding - sides[0]) // stride + 1 for n in x.shape[3:]]
         if math.prod(places) <= PLANE and (k == 1 or (k == 2 and not any(n % 2 for n in places))):
-            return Convolve.apply(x, w, bias, stride, padding, cut, k, turned)
+            out = Convolve.apply(x, w, bias, stride, padding, cut, k, turned)
+            return out.transpose(1, 2) if turned else out
         out = Convolve.apply(x, w, None, stride, padding, False, 1, False)
     return pool(out, bias, 1, cut, k, turned) if bias is not None or cut or k > 1 else out
 
@@ -98,7 +99,8 @@ def pool(x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int, turned
         return plain.pool(x, bias, channel, cut, k)
     from unskew.engine.kernels.pooling import Pool
 
-    return Pool.apply(x, bias, channel, cut, k, turned)
+    out = Pool.apply(x, bias, channel, cut, k, turned)
+    return out.transpose(1, 2) if turned else out
 
 
 def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> tuple[Tensor, Tensor, Tensor]:

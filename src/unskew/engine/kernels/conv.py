@@ -227,7 +227,7 @@ NOTHING = After()
 
 
 def multiply(x: Tensor, w: Tensor, stride: int, padding: int, after: After = NOTHING) -> tuple[Tensor, Tensor]:
-    """The convolution and what comes after it; also which place of a window was the largest, as `pooling` has it."""
+    """The convolution and what comes after it, and which place of a window was the largest, both as they lie."""
     (m, c, b, h, width), (o, kh, kw) = x.shape, (w.shape[1], *w.shape[3:])
     ho, wo = (h + 2 * padding - kh) // stride + 1, (width + 2 * padding - kw) // stride + 1
     out = x.new_empty(m, *((b, o) if after.flat else (o, b)), ho // after.pool, wo // after.pool)
@@ -246,7 +246,7 @@ def multiply(x: Tensor, w: Tensor, stride: int, padding: int, after: After = NOT
         after.bias is not None, after.cut, line, after.flat,
         tall, rows, depth, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return out.transpose(1, 2) if after.flat else out, noted
+    return out, noted
 
 
 def filters(x: Tensor, g: Tensor, kernel: tuple[int, int], stride: int, padding: int) -> Tensor:

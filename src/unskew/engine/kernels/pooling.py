@@ -146,7 +146,7 @@ class Pool(torch.autograd.Function):
     """x [m, c, b, h, w] or [m, b, c, h, w] (`channel` is the axis of c), bias [m, c] or None.
 
     Windows k x k do not overlap, so each gradient has one place to go; k = 1 is a bias and a cut alone. With `turned`
-    the planes of the output lie in memory with those two axes the other way round.
+    the output has those two axes the other way round.
     """
 
     @staticmethod
@@ -165,7 +165,7 @@ class Pool(torch.autograd.Function):
         ctx.save_for_backward(where)
         ctx.shape, ctx.k, ctx.channel, ctx.turned = x.shape, k, channel, turned
         ctx.bias = None if bias is None else bias.dtype
-        return out.transpose(1, 2) if turned else out
+        return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -178,7 +178,7 @@ class Pool(torch.autograd.Function):
 
 def to_largest(g: Tensor, where: Tensor, shape: torch.Size, k: int, turned: bool) -> tuple[Tensor, Tensor]:
     """The gradient before the pooling, of that shape, and each plane's sum."""
-    (h, w), g = shape[-2:], (g.transpose(1, 2) if turned else g).contiguous()
+    (h, w), g = shape[-2:], g.contiguous()
     out, sums = g.new_empty(shape), torch.empty(shape[:3], device=g.device)
     given = (g, where, out, sums, sums.numel(), shape[1] if turned else 1, shape[2])
     if k == 2 and h % 2 == w % 2 == 0:

@@ -12,7 +12,11 @@ from unskew.engine.kernels.pooling import to_largest
 
 
 class Convolve(torch.autograd.Function):
-    """`multiply` with its gradients; that of the rows is the convolution with turned filters."""
+    """`multiply` with its gradients; that of the rows is the convolution with turned filters.
+
+    [m, o, b, ...], or [m, b, o, ...] for `flat`: turned outside, because what comes out of a function as a view cannot
+    be changed in place.
+    """
 
     @staticmethod
     def forward(
@@ -22,7 +26,8 @@ class Convolve(torch.autograd.Function):
         out, noted = multiply(x, w, stride, padding, after)
         ctx.save_for_backward(x, w, noted if cut or pool > 1 else None)
         ctx.stride, ctx.padding, ctx.after = stride, padding, after._replace(bias=None)
-        ctx.bias, ctx.shape = None if bias is None else bias.dtype, (*out.shape[:3], *(n * pool for n in out.shape[3:]))
+        m, o, b = len(out), w.shape[1], x.shape[2]
+        ctx.bias, ctx.shape = None if bias is None else bias.dtype, (m, o, b, *(n * pool for n in out.shape[3:]))
         return out
 
     @staticmethod
@@ -32,9 +37,10 @@ class Convolve(torch.autograd.Function):
         into_rows, into_filters, into_bias = None, None, None
         if noted is not None:
             g, sums = to_largest(g, noted, torch.Size(ctx.shape), ctx.after.pool, ctx.after.flat)
-            into_bias = None if ctx.bias is None else sums.sum(2).to(ctx.bias)
-        elif ctx.bias is not None:
-            into_bias = g.sum((2, 3, 4), dtype=torch.float32).to(ctx.bias)
+        else:
+            g = g.transpose(1, 2) if ctx.after.flat else g
+            sums = g.sum((3, 4), dtype=torch.float32) if ctx.bias is not None else g
+        into_bias = None if ctx.bias is None else sums.sum(2).to(ctx.bias)
         g, kernel = g.contiguous(), (w.shape[3], w.shape[4])
         if ctx.needs_input_grad[1]:
             into_filters = filters(x, g, kernel, ctx.stride, ctx.padding)

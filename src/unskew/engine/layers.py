@@ -9,6 +9,8 @@ kernel of `scaling`.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,40 +22,30 @@ from unskew.engine.rule import front, mapped
 from unskew.models.layers import SeededDropout
 
 
-def _conv(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: int,
-    padding: int,
-    groups: int,
-    cut: bool,
-    pool: int,
-    flat: bool = False,
-) -> Tensor:
-    out = F.conv2d(x, w, bias, stride, padding, groups=groups)
-    out = out.relu() if cut else out
-    return out if pool == 1 else F.max_pool2d(out, pool)
+class How(NamedTuple):
+    """A convolution's numbers, and what comes after it: a cut at zero, a pooling, rows made flat."""
+
+    stride: int
+    padding: int
+    groups: int
+    cut: bool = False
+    pool: int = 1
+    flat: bool = False
 
 
-def _conv_stacked(
-    m: int,
-    dims: tuple[int | None, ...],
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: int,
-    padding: int,
-    groups: int,
-    cut: bool,
-    pool: int,
-    flat: bool,
-) -> Tensor:
+def _conv(x: Tensor, w: Tensor, bias: Tensor | None, how: How) -> Tensor:
+    out = F.conv2d(x, w, bias, how.stride, how.padding, groups=how.groups)
+    out = out.relu() if how.cut else out
+    return out if how.pool == 1 else F.max_pool2d(out, how.pool)
+
+
+def _conv_stacked(m: int, dims: tuple[Any, ...], x: Tensor, w: Tensor, bias: Tensor | None, how: How) -> Tensor:
+    stride, padding, groups, cut, pool, flat = how
     x = front(x, dims[0], m)
     shared = dims[1] is None and (bias is None or dims[2] is None)  # a teacher: one set of filters for all rows
     dense = groups == 1 and (w.shape[2:] != (1, 1) or stride > 1)
     if shared and (dense or not kernels.ours(x, w)):
-        out = _conv(x.flatten(0, 1), w, bias, stride, padding, groups, False, 1)
+        out = _conv(x.flatten(0, 1), w, bias, How(stride, padding, groups))
         out = out.view(*x.shape[:2], *out.shape[1:])
         return kernels.pool(out, None, 2, cut, pool) if cut or pool > 1 else out
     x, w = x.to(_dtype(x)), front(w.to(_dtype(w)), dims[1], m)  # in this order: a cast of repeated filters copies all
@@ -149,8 +141,8 @@ class Conv2d(nn.Conv2d):
     cut, pool, flat = False, 1, False
 
     def forward(self, h: Tensor) -> Tensor:
-        shape = (self.stride[0], self.padding[0], self.groups)
-        return convolution(h, self.weight, self.bias, *shape, self.cut, self.pool, self.flat)
+        how = How(self.stride[0], int(self.padding[0]), self.groups, self.cut, self.pool, self.flat)
+        return convolution(h, self.weight, self.bias, how)
 
     @staticmethod
     def fits(layer: nn.Module) -> bool:

@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from unskew.engine.kernels.pooling import better
+from unskew.engine.kernels.pooling import better, cut_at_zero
 
 LEAST = 16  # smallest side that the matrix units take
 PARTS, FULL = 512, 264  # programs wanted for a gradient of filters, and at least for a product: two a multiprocessor
@@ -101,8 +101,7 @@ def _leave(
         best, place = better(tl.reshape(third, [BN // 4, BO]), best, place, 2)
         best, place = better(tl.reshape(fourth, [BN // 4, BO]), best, place, 3)
     if CUT:
-        place = tl.where(best > 0, place, tl.where(best != best, place, -1)).to(tl.int8)
-        best = tl.where(best < 0, 0.0, best).to(best.dtype)
+        best, place = cut_at_zero(best, place)
     if FLAT:
         at = ((m * B + n // SIZE)[:, None] * OUT + o[None, :]) * SIZE + (n % SIZE)[:, None]
     else:

@@ -15,7 +15,6 @@ import triton.language as tl
 from torch import Tensor
 
 TILE = 2048  # numbers of a program
-NONE = -1  # no place of the window gets the gradient
 
 
 @triton.jit
@@ -46,6 +45,13 @@ def better(seen, best, place, tap: tl.constexpr):
     """The first of equals stays, and NaN comes before all."""
     better = (seen > best) | ((seen != seen) & (best == best))
     return tl.where(better, seen, best), tl.where(better, tap, place).to(tl.int8)
+
+
+@triton.jit
+def cut_at_zero(best, place):
+    """No place of a window that is cut gets the gradient; NaN stays."""
+    place = tl.where(best > 0, place, tl.where(best != best, place, -1)).to(tl.int8)
+    return tl.where(best < 0, 0.0, best).to(best.dtype), place
 
 
 @triton.jit
@@ -89,8 +95,7 @@ def _largest(
             seen = tl.load(at + tap // K * W + tap % K, mask=inside, other=0.0).to(tl.float32) + add
             best, place = better(seen.to(best.dtype), best, place, tap)
     if CUT:
-        place = tl.where(best > 0, place, tl.where(best != best, place, -1)).to(tl.int8)
-        best = tl.where(best < 0, 0.0, best).to(best.dtype)
+        best, place = cut_at_zero(best, place)
     to = _turned(first + p, A, B)[:, None] * (HO * WO) + n[None, :]
     tl.store(out + to, best, mask=inside)
     tl.store(where + to, place, mask=inside)

@@ -10,10 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from unskew.data.augment import Augment
+from unskew.data.dataset import Prepare, preparer
 from unskew.engine import kernels
 
 TWO = """
@@ -34,6 +37,34 @@ ours = vmap(lambda s, r: functional_call(stacked, {f"0.{k}": t for k, t in s.ite
 theirs = torch.stack([functional_call(net, {k: t[i] for k, t in state.items()}, (x[i],)) for i in range(2)])
 for a, b in zip(*(torch.autograd.grad(out.square().sum(), list(state.values())) for out in (ours, theirs))):
     torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3)
+"""
+SGD = """
+import torch
+from unskew.core.optimiser import slots_of
+from unskew.core.work import Work
+from unskew.engine.kernels import descending
+descending.SMALL = 100
+seen = []
+kernel = descending.move
+descending.move = lambda leaf, *others: (seen.append(leaf), kernel(leaf, *others))
+torch.manual_seed(0)
+for keys in ({}, {"momentum": 0.9, "weight_decay": 0.1}, {"momentum": 0.9, "nesterov": True}):
+    work, rate = Work(batch=1, lr=1.0, **keys), torch.zeros(())
+    ours = [torch.randn(2, 3000), torch.randn(2, 40), torch.randn(2, 300).double(), torch.randn(500, 2).T]
+    theirs = [t.clone().requires_grad_() for t in ours]
+    optimiser = work.make(ours, [slots_of(work, t) for t in ours], rate, descending.descend)
+    optimiser._fused, optimiser.lr = True, rate  # as on a GPU
+    known = torch.optim.SGD(theirs, 1.0, **keys)
+    for lr in (0.1, 0.05, 0.2):
+        known.param_groups[0]["lr"] = float(rate.fill_(lr))
+        for a, b in zip(ours, theirs):
+            a.grad = torch.randn_like(a)
+            b.grad = a.grad.clone()
+        optimiser.step()
+        known.step()
+    torch.testing.assert_close(ours, [t.detach() for t in theirs])
+    assert len(seen) == 3 and all(t is ours[0] for t in seen), len(seen)
+    seen.clear()
 """
 CHECK = Path(__file__).parent.parent / "benchmarks" / "speed" / "kernels.py"
 
@@ -162,6 +193,59 @@ def test_tensors_of_an_inner_map_or_derivative_are_left_to_pytorch(monkeypatch: 
     assert seen == [(False, False, True, True)] * 2
 
 
+@pytest.mark.parametrize(
+    ("shape", "kind", "known", "to", "taken"),
+    [
+        ((3, 4, 5), torch.uint8, True, torch.float32, True),
+        ((3, 4, 5), torch.float32, True, torch.float32, True),
+        ((3, 4, 5), torch.float32, True, torch.float64, False),
+        ((3, 4, 5), torch.float64, True, torch.float32, False),
+        ((3, 4, 5), torch.uint8, False, torch.float32, False),
+        ((7,), torch.float32, True, torch.float32, False),
+        ((2, 3), torch.uint8, True, torch.float32, False),
+    ],
+)
+@pytest.mark.parametrize("limit", [2**24, 30])
+def test_rows_that_the_kernel_cannot_pick_are_left_to_pytorch(
+    shape: tuple[int, ...],
+    kind: torch.dtype,
+    known: bool,
+    to: torch.dtype,
+    taken: bool,
+    limit: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No images, other numbers, a function that is not ours, an image too large. The kernel, for a GPU, is a note."""
+    calls: list[tuple[Any, ...]] = []
+
+    def note(*given: Any) -> Tensor:
+        calls.append(given)
+        return given[-1]
+
+    monkeypatch.setitem(sys.modules, "unskew.engine.kernels.picking", SimpleNamespace(pick=note))
+    monkeypatch.setattr(kernels, "there_are", lambda device: True)
+    monkeypatch.setattr(kernels, "IMAGE", limit)
+    x, index = torch.randint(256, (9, *shape)).to(kind), torch.tensor([2, 2, 8, 0])
+    one = [0.5] * shape[0]
+    ours = preparer(one, one, shape, torch.device("cpu"), to)
+    prepare = ours if known else lambda x: ours(x)
+    out = kernels.rows(x, index, Augment(), {}, prepare, to)
+    assert (out.shape, out.dtype) == ((4, *shape), to)
+    assert len(calls) == (taken and limit > 30)
+    if not calls:
+        assert torch.equal(out, ours(x[index]))
+
+
+def test_rows_without_a_kernel_are_augmented_and_prepared() -> None:
+    augment = Augment(crop=1, flip=True, cutout=2)
+    x, index = torch.randint(256, (9, 3, 6, 6)).byte(), torch.tensor([5, 1, 5])
+    draw = {name: t[0] for name, t in augment.draw(np.random.default_rng(0), 1, 3, (3, 6, 6)).items()}
+    prepare = Prepare(None, None, torch.float32)
+    out = kernels.rows(x, index, augment, draw, prepare, torch.float64)
+    assert out.dtype == torch.float64
+    assert torch.equal(out, augment.apply(x[index], draw, prepare).double())
+
+
 @pytest.mark.parametrize("lacks", ["", "Failed to find C compiler. Please specify via CC environment variable."])
 def test_a_machine_on_which_triton_builds_nothing_goes_on_without(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def add_up(*_: object) -> None:
@@ -173,3 +257,55 @@ def test_a_machine_on_which_triton_builds_nothing_goes_on_without(lacks: str, mo
     with pytest.warns(UserWarning, match="C compiler") if lacks else contextlib.nullcontext():
         assert kernels.builds(torch.device("cpu")) is not bool(lacks)
     kernels.builds.cache_clear()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_an_optimiser_with_the_kernel_is_that_of_torch() -> None:
+    """It takes the large leaf in float32; a small, a wider and a turned one go on with PyTorch's function."""
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", SGD], env=environment, capture_output=True, text=True)
+    if "only 0-dimensional arrays can be converted" in done.stderr:
+        pytest.skip("this Triton's interpreter cannot count with this NumPy; one before 2.4 runs it")
+    assert done.returncode == 0, done.stderr
+
+
+def test_leaves_are_moved_by_a_kernel_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = SimpleNamespace(descend=lambda *_: None)
+    monkeypatch.setitem(sys.modules, "unskew.engine.kernels.descending", kernel)
+    assert kernels.descent(torch.device("cpu")) is None
+    monkeypatch.setattr(kernels, "there_are", lambda device: True)
+    assert kernels.descent(torch.device("cpu")) is kernel.descend
+
+
+def values() -> dict[str, tuple[Tensor, Tensor, bool]]:
+    """Places, values, and whether the kernel takes them."""
+    return {
+        "floats": (torch.zeros(3, 4, 5), torch.randn(4, 5), True),
+        "whole": (torch.zeros(3, dtype=torch.int64), torch.tensor(7), True),
+        "own": (torch.zeros(3, 3), torch.randn(3, 3), False),
+        "wider": (torch.zeros(3, 4).double(), torch.randn(4).double(), False),
+        "other": (torch.zeros(3, 4).bfloat16(), torch.randn(4), False),
+        "turned": (torch.zeros(4, 3).T, torch.randn(4), False),
+    }
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("name", values())
+def test_a_value_is_written_to_every_client(name: str, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the kernel, which is a note here, where it can; else by PyTorch."""
+    (place, value, taken), calls = values()[name], list[Any]()
+    monkeypatch.setitem(
+        sys.modules, "unskew.engine.kernels.spreading", SimpleNamespace(write=lambda *given: calls.append(given))
+    )
+    monkeypatch.setattr(kernels, "LAUNCH", 0)
+    monkeypatch.setattr(kernels, "there_are", lambda device: there)
+    kernels.spread([place], [value])
+    assert len(calls) == (taken and there)
+    assert calls or torch.equal(place, value.to(place.dtype).expand(place.shape))
+
+
+def test_a_small_value_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "there_are", lambda device: True)
+    place = torch.zeros(3, 4)
+    kernels.spread([place], [torch.ones(4)])
+    assert place.sum() == 12

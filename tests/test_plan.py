@@ -171,6 +171,30 @@ def test_no_rows_no_steps(steps: int | None) -> None:
     assert order.index.shape == order.weight.shape == (0, 4)
 
 
+def test_many_clients_at_once_choose_as_each_alone() -> None:
+    """One generator that is set anew for each client leaves nothing of what the client before has drawn."""
+    clients, rows, work = [3, 0, 17, 4], [10, 30, 1, 0], Work(batch=5, lr=0.1, epochs=2)
+    for k, n, index in zip(clients, rows, PLAN.orders(2, clients, rows, work), strict=True):
+        assert np.array_equal(index, PLAN.order(2, k, n, work).index)
+        assert np.array_equal(index[:2].flatten()[:n], PLAN.generator(2, k, "order").permutation(n)[:10])
+
+
+def test_seeds_are_those_that_integers_draws() -> None:
+    """Of odd and even numbers of steps, so that some clients leave half of a word."""
+    clients, steps = [3, 0, 17, 4, 9], [5, 8, 0, 1, 200]
+    for k, n, seeds in zip(clients, steps, PLAN.step_seeds(2, clients, steps), strict=True):
+        drawn = PLAN.generator(2, k, "dropout").integers(2**31, size=n)
+        assert seeds.dtype == drawn.dtype
+        assert np.array_equal(seeds, drawn)
+
+
+def test_generator_has_the_key_as_its_words() -> None:
+    """Philox as NumPy makes it from the same number."""
+    key = key_of(PLAN.seed, 3, 7, "order", bits=128)
+    same = np.random.Generator(np.random.Philox(key=key))
+    assert np.array_equal(PLAN.generator(3, 7, "order").random(9), same.random(9))
+
+
 def test_stream_cycles_through_its_rows() -> None:
     """Five rows, 4 steps of 3: two whole passes and two rows more."""
     rows = Stream(torch.zeros(5, 2), torch.zeros(5))

@@ -241,6 +241,30 @@ def test_optimisers_are_those_of_torch_to_the_bit(keys: dict[str, Any], dtype: t
     assert not torch.equal(found[0]["a"], gradients(99)["a"].to(dtype))
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_an_engines_own_descent_takes_the_place_of_torchs(momentum: float) -> None:
+    """It gets what torch's `sgd` gets, and the velocities that it makes are kept."""
+    work, calls = Work(batch=1, lr=0.05, momentum=momentum, weight_decay=0.01), list[Any]()
+
+    def descend(leaves: list[Tensor], grads: list[Tensor], velocities: list[Tensor | None], **keys: Any) -> None:
+        calls.append((leaves, grads, list(velocities), keys))
+        velocities[:] = [torch.full_like(leaf, 3.0) for leaf in leaves] if keys["momentum"] else []
+
+    leaf = with_grad(torch.ones(2, 3))
+    optimiser = work.make([leaf], descend=descend)
+    for _ in range(2):
+        optimiser.step()
+    (leaves, grads, before, keys), (_, _, after, _) = calls
+    assert leaves[0] is leaf
+    assert grads[0] is leaf.grad
+    assert leaf.sum() == 0
+    assert keys == {
+        "lr": 0.05, "momentum": momentum, "weight_decay": 0.01, "nesterov": False,
+        "dampening": 0.0, "maximize": False, "fused": None,
+    }  # fmt: skip
+    assert (before, [t.sum().item() for t in after]) == (([None], [18.0]) if momentum else ([], []))
+
+
 def test_unused_parameter_still_decays() -> None:
     """A leaf the loss does not touch has gradient 0, as in PyTorch with zero_grad(set_to_none=False): 1 - 0.1*0.5."""
     work = Work(batch=1, lr=0.1, weight_decay=0.5)

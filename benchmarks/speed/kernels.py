@@ -10,19 +10,25 @@ import argparse
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from unskew.core.sums import Sum
+from unskew.data.augment import Augment
+from unskew.data.dataset import preparer
 from unskew.engine.kernels import bands, plain
 from unskew.engine.kernels.adding import add_up
 from unskew.engine.kernels.convolution import Convolve
+from unskew.engine.kernels.descending import BLOCK, SMALL, descend, move
 from unskew.engine.kernels.masks import Drop
 from unskew.engine.kernels.norm import Normalise
+from unskew.engine.kernels.picking import pick
 from unskew.engine.kernels.planes import Depthwise
 from unskew.engine.kernels.pooling import Pool
 from unskew.engine.kernels.scaling import scaled
+from unskew.engine.kernels.spreading import write
 
 # m, c, b, height, width, o, kernel, stride, padding
 DENSE = [
@@ -44,6 +50,21 @@ JOINED = [
     ((2, 16, 2, 7, 5, 3, 0), True, 1, True),
     ((2, 4, 2, 5, 70, 3, 1), False, 1, False),
 ]
+# shape of a row; crop, flip, cutout; bytes, whether mean and deviation are known, how rows lie
+PICKED = [
+    ((3, 32, 32), (4, True, 8), True, True, "whole"),
+    ((3, 32, 32), (0, False, 0), True, True, "whole"),
+    ((3, 32, 32), (0, False, 0), True, True, "pixels"),
+    ((3, 9, 11), (2, True, 5), True, True, "whole"),
+    ((3, 9, 11), (12, True, 3), False, True, "pixels"),
+    ((1, 28, 28), (0, True, 0), True, False, "whole"),
+    ((2, 7, 5), (3, False, 4), False, False, "clients"),
+    ((5, 40, 30), (0, False, 31), False, True, "clients"),
+    ((1, 1, 3), (1, True, 1), True, True, "whole"),
+    ((3, 8, 8), (0, False, 0), False, False, "whole"),
+]
+# Weight decay, momentum, nesterov
+DESCENTS = [(0.0, 0.0, False), (0.1, 0.0, False), (0.0, 0.9, False), (0.1, 0.9, False), (0.1, 0.9, True)]
 WANTED = {"float32": 3e-6, "tf32": 3e-3, "bf16": 1e-2}
 
 
@@ -93,6 +114,15 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
             [torch.randint(-1, 2, shape, device=device).to(dtype)
              for shape in ((m, c, b, side, side), (m, o, c, k, k), (m, o))],
         )  # fmt: skip
+    for c, k in ((3, 5), (20, 5)):  # a teacher's: one set of filters, which learns nothing
+        w, bias = torch.randint(-1, 2, (1, 8, c, k, k), device=device).to(dtype), normal(1, 8).round()
+        found[f"convolve {c}x8x8 k{k} shared"] = apart(
+            lambda x, w=w, a=bias: Convolve.apply(x, w, a, 1, 2, True, 2, False),
+            lambda x, w=w, a=bias: plain.pool(
+                dense(x, w.double().expand(3, -1, -1, -1, -1), 1, 2), a.double().expand(3, -1), 1, True, 2
+            ),
+            [torch.randint(-1, 2, (3, c, 2, 8, 8), device=device).to(dtype)],
+        )
     for k, stride in ((3, 1), (3, 2), (5, 1)):
         found[f"depthwise k{k} s{stride}"] = apart(
             lambda x, w, s=stride: Depthwise.apply(x, w, s, 1),
@@ -135,7 +165,36 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
     seeds = torch.tensor([5, 2**31 - 1], device=device)
     found["drop"] = apart(lambda x: Drop.apply(x, seeds, 0.3), lambda x: plain.drop(x, seeds, 0.3), [normal(2, 3, 700)])
     found["messages added up"] = sums_apart(device, dtype)
+    for m, n in ((1, 1), (9, 700), (8, 4096), (17, 4100)):
+        found[f"spread {n} to {m}"] = spread_apart(device, dtype, m, n)
+    for decay, momentum, nesterov in DESCENTS:
+        name = f"descent {decay:g} {momentum:g}{' nesterov' if nesterov else ''}"
+        found[name] = descent_apart(device, decay, momentum, nesterov)
+    for shape, options, *rest in PICKED:
+        how = "x".join(map(str, shape)) + " " + " ".join(str(int(option)) for option in options)
+        found[f"rows {how} {rest}"] = rows_apart(device, dtype, shape, Augment(*options), *rest)
     return found
+
+
+def rows_apart(
+    device: str, dtype: torch.dtype, shape: tuple[int, int, int], augment: Augment, raw: bool, known: bool, lie: str
+) -> float:
+    """Rows picked, augmented and prepared by the kernel: PyTorch's numbers to the last bit (-0.0 is 0.0), or 1."""
+    x = torch.randint(256, (40, *shape), device=device).byte() if raw else torch.randn(40, *shape, device=device)
+    if lie == "pixels":  # channels innermost
+        x = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    mean, std = (torch.rand(shape[0]) + 0.1).tolist(), (torch.rand(shape[0]) + 0.1).tolist()
+    prepare = preparer(mean if known else None, std if known else None, shape, torch.device(device), dtype)
+    clients, batch = 3, 7
+    index = torch.randint(40, (clients, 2 * batch), device=device)[:, ::2].flatten()
+    drawn = augment.draw(np.random.default_rng(0), clients, 2 * batch, shape) if augment else {}
+    draw = {name: t.to(device)[:, :batch].flatten(0, 1) for name, t in drawn.items()}
+    out = torch.empty(clients * batch, *shape, dtype=dtype, device=device)
+    if lie == "clients":  # channels of a client before its rows
+        out = torch.empty(clients, shape[0], batch, *shape[1:], dtype=dtype, device=device).transpose(1, 2)
+    pick(x, index, augment, draw, prepare, out.fill_(torch.nan))
+    want = augment.apply(x[index], draw, prepare) if draw else prepare(x[index])
+    return 0.0 if torch.equal(out.reshape(want.shape), want) else 1.0
 
 
 def sums_apart(device: str, dtype: torch.dtype) -> float:
@@ -156,14 +215,51 @@ def sums_apart(device: str, dtype: torch.dtype) -> float:
     return 0.0 if all(torch.equal(ours.total[k], theirs.total[k]) for k in ours.total) else 1.0
 
 
+def spread_apart(device: str, dtype: torch.dtype, m: int, n: int) -> float:
+    """A value written to m clients and not beyond them: the same numbers, or 1."""
+    same = True
+    for kind in (dtype, torch.float16, torch.int64):
+        value, memory = torch.randn(n, device=device).mul(100).to(kind), torch.zeros(m + 1, n, device=device).to(kind)
+        write(memory[:m], value)
+        same &= torch.equal(memory, torch.cat([value.expand(m, n), torch.zeros_like(memory[:1])]))
+    return 0.0 if same else 1.0
+
+
+def descent_apart(device: str, decay: float, momentum: float, nesterov: bool) -> float:
+    """Four steps at a changing rate against torch's SGD in float64; memory beyond the leaves must stay as it is."""
+    sizes, rate = (1, 500, BLOCK, BLOCK + 1, SMALL + 12, 2 * SMALL), torch.zeros((), device=device)
+    memory = [torch.randn(2, n, device=device) for n in sizes]
+    leaves, beyond = [t[0] for t in memory], [t[1].clone() for t in memory]
+    velocities = [torch.zeros_like(leaf) for leaf in leaves] if momentum else []
+    exact = [leaf.double().requires_grad_() for leaf in leaves]
+    theirs = torch.optim.SGD(exact, 1.0, weight_decay=decay, momentum=momentum, nesterov=nesterov)
+    keys = {"weight_decay": decay, "momentum": momentum, "nesterov": nesterov, "dampening": 0.0, "maximize": False}
+    for step, lr in enumerate((0.1, 0.2, 0.05, 0.4)):
+        theirs.param_groups[0]["lr"] = float(rate.fill_(lr))
+        grads = [torch.randn_like(leaf) for leaf in leaves]
+        for leaf, grad in zip(exact, grads):
+            leaf.grad = grad.double()
+        theirs.step()
+        if step < 2:  # every leaf by the kernel, then only those that it takes
+            for leaf, grad, velocity in zip(leaves, grads, velocities or [None] * len(leaves)):
+                move(leaf, grad, velocity, rate, decay, momentum, nesterov)
+        else:
+            descend(leaves, grads, velocities, lr=rate, fused=True, **keys)
+    kept = all(torch.equal(t[1], b) for t, b in zip(memory, beyond))
+    slots = [(v, theirs.state[e]["momentum_buffer"]) for v, e in zip(velocities, exact)]
+    pairs = [*((leaf, e.detach()) for leaf, e in zip(leaves, exact)), *slots]
+    return float(torch.tensor([far(a, b) for a, b in pairs]).max()) if kept else 1.0
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--precisions", help="some of float32,tf32,bf16; all of them on a GPU")
     args = parser.parse_args()
     torch.manual_seed(0)
-    precisions = ("float32",) if args.device == "cpu" else ("float32", "tf32", "bf16")
+    asked = args.precisions or ("float32" if args.device == "cpu" else "float32,tf32,bf16")
     off = 0
-    for precision in precisions:
+    for precision in asked.split(","):
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         for name, distance in cases(args.device, torch.bfloat16 if precision == "bf16" else torch.float32).items():
             bad = not distance < WANTED[precision]

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from triton.errors import TritonError
 
-from unskew.engine.kernels import conv
-from unskew.engine.kernels.conv import Tile
+from unskew.engine.kernels import conv, taps
+from unskew.engine.kernels.places import LEAST, Tile
 
 # Channels in and out, rows of a batch, side of a plane, side of a filter, padding, pooling.
 SHAPES = {
@@ -57,13 +57,13 @@ def passes(clients: int, kind: str) -> Iterator[tuple[str, dict[str, Tile], Call
         x = torch.randn(clients, c, rows, side, side, device="cuda").to(dtype)
         w = torch.randn(clients, o, c, k, k, device="cuda").to(dtype)
         g = torch.randn_like(conv.multiply(x, w, 1, padding)[0])
-        by_tap, after = c >= conv.LEAST, conv.After(torch.zeros_like(w[:, :, 0, 0, 0]), True, pool)
+        by_tap, after = c >= LEAST, conv.After(torch.zeros_like(w[:, :, 0, 0, 0]), True, pool)
         forward = partial(product, x, w, 1, padding, after)
         yield f"{name} forward", conv.TAPS if by_tap else conv.FLAT, forward
         if by_tap:
             turned = w.flip(3, 4).transpose(1, 2)
             yield f"{name} into rows", conv.TAPS, partial(product, g, turned, 1, k - 1 - padding)
-        yield f"{name} into filters", conv.FILTERS, partial(conv.filters, x, g, (k, k), 1, padding)
+        yield f"{name} into filters", taps.FILTERS, partial(taps.filters, x, g, (k, k), 1, padding)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from small import SIZES, federation
 from unskew.core.federation import Federation
 from unskew.core.state import State
 from unskew.engine import feed, memory, stack, stacked
+from unskew.engine.ahead import Ahead
 from unskew.models.model import Model
 
 STEPS = [2 * -(-rows // 4) for rows in SIZES]
@@ -214,9 +215,9 @@ def test_the_order_of_names_does_not_matter() -> None:
 def test_plans_made_ahead_are_the_plans_made_then(cohort: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: every cohort of a later round finds its plans ready, and the run ends in the same bytes."""
     ends, late = [], []
-    made = feed.ClientPlan
+    made = feed.Planner
 
-    def too_late(*given: Any) -> feed.ClientPlan:
+    def too_late(*given: Any) -> feed.Planner:
         late.append(given)
         return made(*given)
 
@@ -228,7 +229,7 @@ def test_plans_made_ahead_are_the_plans_made_then(cohort: int, monkeypatch: pyte
         for _ in range(fed.task.rounds):
             with monkeypatch.context() as patch:
                 if early and snap.round:
-                    patch.setattr(feed, "ClientPlan", too_late)
+                    patch.setattr(feed, "Planner", too_late)
                 snap, _ = fed.play(snap)
             fed.store.commit()
             whole = early and cohort == 3 and snap.round < fed.task.rounds
@@ -237,6 +238,18 @@ def test_plans_made_ahead_are_the_plans_made_then(cohort: int, monkeypatch: pyte
         assert not late
         assert len(fed.engine._ahead._plans) == early  # type: ignore[attr-defined]  # of the last round alone
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_shapes_known_from_an_earlier_round_are_those_of_this_one() -> None:
+    """Ahead of time they are made once for all rounds whose plans have the same shapes."""
+    fed = federation("scaffold", "stacked", rounds=3, absence=[])
+    ahead = Ahead(fed.engine.setting)  # type: ignore[attr-defined]
+    ahead._useful = True
+    for round in (1, 2, 3):
+        whole = ahead.prepare(round, fit=fed.task.clients)
+        assert whole is not None
+        assert whole.shapes == feed.shapes(whole.between(0, 1, 1), 2)
+    assert len(ahead._shapes) == 1
 
 
 def test_memory_of_another_shape_is_given_back_at_once() -> None:

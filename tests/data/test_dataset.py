@@ -50,6 +50,22 @@ def test_prepare_lets_gradients_through() -> None:
     torch.testing.assert_close(x.grad[0, :, 0, 0], 1 / torch.tensor(data.std))
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_the_numbers_of_a_preparation_can_be_read(known: bool) -> None:
+    data = made() if known else made(mean=None, std=None)
+    prepare = data.preparer(torch.device("cpu"), torch.float64)
+    assert prepare.dtype == torch.float64
+    if known:
+        assert prepare.centre is not None
+        assert prepare.width is not None
+        assert torch.equal(prepare.centre.flatten(), torch.tensor(data.mean))
+        assert torch.equal(prepare.width.flatten(), torch.tensor(data.std))
+    else:
+        assert prepare.centre is prepare.width is None
+    # In float32 first, whatever the run's precision: so a run in float64 sees the rows of one in float32.
+    assert torch.equal(prepare(data.train.x), data.prepare(data.train.x).double())
+
+
 def test_shape_properties() -> None:
     data = made()
     assert (data.shape, data.channels, data.num_classes, len(data.train)) == ((3, 4, 4), 3, 3, 12)

@@ -6,6 +6,7 @@ compiler when the first one is made, which costs a run's start more than its fir
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,16 +19,26 @@ from unskew.core.state import State
 if TYPE_CHECKING:
     from unskew.core.work import Work
 
+Descend = Callable[..., None]  # takes what torch's `sgd` takes and does what that does
+
 
 class Optimiser:
     """Moves leaves in place; `state` has each leaf's slots by name.
 
     With `slots` of the caller's, made by `slots_of`, nothing is allocated later. A learning rate in a tensor on a GPU
-    is read there at every step, in one kernel for all leaves, so that a recorded step follows the schedule.
+    is read there at every step, in one kernel for all leaves, so that a recorded step follows the schedule. `descend`
+    is for an engine that has a faster `sgd`.
     """
 
-    def __init__(self, leaves: list[Tensor], work: Work, slots: list[State] | None = None, lr: Tensor | None = None):
-        self._leaves, self._work = leaves, work
+    def __init__(
+        self,
+        leaves: list[Tensor],
+        work: Work,
+        slots: list[State] | None = None,
+        lr: Tensor | None = None,
+        descend: Descend | None = None,
+    ):
+        self._leaves, self._work, self._descend = leaves, work, descend or sgd
         self._fused = lr is not None and lr.is_cuda
         self.lr: Any = lr if self._fused else work.lr
         self.state: dict[Tensor, State] = dict(zip(leaves, slots or []))
@@ -44,7 +55,7 @@ class Optimiser:
         work, grads = self._work, self._grads()
         slots = [self.state.setdefault(leaf, {}) for leaf in self._leaves]
         velocity = [slot.get("momentum_buffer") for slot in slots] if work.momentum else []
-        sgd(
+        self._descend(
             self._leaves,
             grads,
             velocity,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,7 +63,14 @@ def unflatten(flat: State, depth: int) -> dict[str, Any]:
 
 
 def stack(trees: Iterable[Any]) -> Any:
-    """Equal-shaped trees to one tree with a leading axis."""
+    """Equal-shaped trees to one tree with a leading axis; NumPy's arrays become tensors.
+
+    A plan's small arrays stay NumPy's until then, because torch takes several times as long for each step on the way.
+
+    >>> stack([{"a": np.array([1, 2])}, {"a": np.array([3, 4])}])
+    {'a': tensor([[1, 2],
+            [3, 4]])}
+    """
     return _stack(list(trees))
 
 
@@ -70,6 +78,8 @@ def _stack(trees: list[Any]) -> Any:
     first = trees[0]
     if isinstance(first, Tensor):
         return torch.stack(trees)
+    if isinstance(first, np.ndarray):  # in a third of the time that np.stack takes for fifty of them
+        return torch.from_numpy(np.concatenate(trees).reshape(len(trees), *first.shape))
     if isinstance(first, dict):
         if odd := next((tree for tree in trees if tree.keys() != first.keys()), None):
             raise TypeError(f"stack: expected {', '.join(first)} in every tree, found {', '.join(odd)}")
@@ -83,12 +93,12 @@ def _stack(trees: list[Any]) -> Any:
 
 
 def unstack(tree: Any, m: int) -> list[Any]:
-    """The inverse of `stack`: one tree for each of `m` clients, made of views."""
+    """The inverse of `stack`: one tree for each of `m` clients, made of views, and of rows those that are kept."""
     if isinstance(tree, dict):
-        columns = {name: unstack(inner, m) for name, inner in tree.items()}
-        return [{name: column[i] for name, column in columns.items()} for i in range(m)]
+        names, columns = list(tree), [unstack(inner, m) for inner in tree.values()]
+        return [dict(zip(names, row)) for row in zip(*columns)] if columns else [{} for _ in range(m)]
     if isinstance(tree, Rows):
-        return [Rows(*row) for row in zip(*(t.unbind() for t in tree))]
+        return [x[keep] for x, keep in zip(tree.x.unbind(), tree.keep.unbind())]
     return list(tree.unbind())
 
 

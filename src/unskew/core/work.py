@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from unskew.core.optimiser import Optimiser
+from unskew.core.optimiser import Descend, Optimiser
 from unskew.core.state import State
 
 
@@ -43,12 +43,18 @@ class Work:
         passes, more = divmod(self.steps_for(rows), max(self.steps_per_epoch(rows), 1))
         return passes * rows + min(more * self.batch, rows)
 
-    def make(self, leaves: Iterable[Tensor], slots: Iterable[State] = (), lr: Tensor | None = None) -> Optimiser:
+    def make(
+        self,
+        leaves: Iterable[Tensor],
+        slots: Iterable[State] = (),
+        lr: Tensor | None = None,
+        descend: Descend | None = None,
+    ) -> Optimiser:
         """A fresh optimiser. Only element-wise ones: on stacked leaves they equal one optimiser per client.
 
         `slots` gives it memory of its own (see `Optimiser`); on a GPU it then reads `lr` anew at every step.
         """
-        return Optimiser(list(leaves), self, list(slots), lr)
+        return Optimiser(list(leaves), self, list(slots), lr, descend)
 
     def effective_steps(self, steps: int) -> float:
         """a_k: how far `steps` unit gradients move the weights, in learning rates (FedNova's norm of a)."""

@@ -30,12 +30,13 @@ class Augment:
     def draw(self, generator: np.random.Generator, steps: int, batch: int, shape: tuple[int, ...]) -> dict[str, Tensor]:
         """[steps, batch, ...] choices for rows of `shape` [channels, height, width]."""
         # Always the same numbers in the same order, so that one option does not change another's draws.
-        numbers = torch.from_numpy(generator.random((steps, batch, 5)))
-        return {
-            "offset": (numbers[..., :2] * (2 * self.crop + 1)).long(),
+        numbers = generator.random((steps, batch, 5))
+        drawn = {
+            "offset": (numbers[..., :2] * (2 * self.crop + 1)).astype(np.int64),
             "flip": numbers[..., 2] < (0.5 if self.flip else 0.0),
-            "hole": (numbers[..., 3:] * torch.tensor(shape[-2:])).long(),
+            "hole": (numbers[..., 3:] * shape[-2:]).astype(np.int64),
         }
+        return {name: torch.from_numpy(array) for name, array in drawn.items()}
 
     def apply(self, x: Tensor, draw: dict[str, Tensor], prepare: Callable[[Tensor], Tensor]) -> Tensor:
         """Raw rows [n, c, h, w] to model inputs, with one draw a row."""

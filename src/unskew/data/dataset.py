@@ -1,6 +1,6 @@
 """The two value types that every reader returns: `Split`, the rows of one split, and `Dataset`, the named splits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,7 +81,7 @@ class Dataset:
         """
         return self.preparer(x.device)(x)
 
-    def preparer(self, device: torch.device, dtype: torch.dtype = torch.float32) -> Callable[[Tensor], Tensor]:
+    def preparer(self, device: torch.device, dtype: torch.dtype = torch.float32) -> "Prepare":
         """`prepare` with its constants on a device already, so that no step waits for a copy."""
         return preparer(self.mean, self.std, self.shape, device, dtype)
 
@@ -141,19 +141,37 @@ def check_values(split: Split, where: str, classes: int) -> None:
             )
 
 
+@dataclass(frozen=True, eq=False)
+class Prepare:
+    """From stored rows to model inputs, with its numbers to be read by a kernel that does the same.
+
+    centre, width: [c, 1, ...] float32 mean and deviation of each channel, on the rows' device; or both None.
+    """
+
+    centre: Tensor | None
+    width: Tensor | None
+    dtype: torch.dtype
+
+    def __call__(self, x: Tensor) -> Tensor:
+        scaled = _scaled(x)
+        if self.centre is not None and self.width is not None:
+            scaled = scaled.sub_(self.centre).div_(self.width)
+        return scaled.to(self.dtype)
+
+
 def preparer(
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
     shape: Sequence[int],
     device: torch.device,
     dtype: torch.dtype,
-) -> Callable[[Tensor], Tensor]:
+) -> Prepare:
     """From stored rows of `shape` to model inputs: uint8 divided by 255, then standardised by channel where known."""
     if mean is None or std is None:
-        return lambda x: _scaled(x).to(dtype)
+        return Prepare(None, None, dtype)
     along = (-1, *(1 for _ in shape[1:]))
     centre, width = (torch.tensor(numbers, device=device).view(along) for numbers in (mean, std))
-    return lambda x: _scaled(x).sub_(centre).div_(width).to(dtype)
+    return Prepare(centre, width, dtype)
 
 
 def _scaled(x: Tensor) -> Tensor:

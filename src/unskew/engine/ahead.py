@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from unskew.core.client import Received
 from unskew.core.part import Part
 from unskew.engine.base import Setting
-from unskew.engine.feed import ClientPlan, Cohort, longest_first
+from unskew.engine.feed import ClientPlan, Cohort, Planner, longest_first
 
 
 class Ahead:
@@ -15,21 +17,27 @@ class Ahead:
         self._setting, self._plans = setting, dict[int, dict[int, ClientPlan]]()  # round -> client -> plan
         self._whole: Cohort | None = None  # all clients of the round that comes, where they fit together
         self._useful = setting.device.type == "cuda"
+        self._shapes = dict[Any, Any]()  # of cohorts made before, by those of their plans
 
-    def prepare(self, round: int, fit: int) -> None:
-        """Make the plans of a round, once; those of the round before stay, for its cohorts that are still to come."""
+    def prepare(self, round: int, fit: int) -> Cohort | None:
+        """Make the plans of a round, once; those of the round before stay, for its cohorts that are still to come.
+
+        The cohort of all of its clients, if that fits and was not made before.
+        """
         setting = self._setting
         if not self._useful or round in self._plans or round > setting.task.rounds:
-            return
-        method, work = setting.planned(round)
+            return None
+        method, _ = setting.planned(round)
         if any(type(part).streams is not Part.streams for part in method.parts):
-            return  # a plan of streams needs what the server will send
-        nothing, self._whole = Received({}, {}), None
-        busy = [k for k in setting.plan.participants(round) if len(setting.source.index[k])]
-        self._plans[round] = {k: ClientPlan(setting, setting.source, method, work, round, nothing, k, {}) for k in busy}
+            return None  # a plan of streams needs what the server will send
+        self._whole = None
+        busy = [k for k in setting.plan.participants(round) if setting.source.index[k].shape[0]]
+        planner = Planner(setting, setting.source, round, Received({}, {}))
+        self._plans[round] = dict(zip(busy, planner.plans(busy, [{} for _ in busy])))
         if 0 < len(busy) <= fit:
             self._whole = self._cohort(round, longest_first(setting.source, busy))
-            _ = self._whole.shapes  # kept there, so that the round does not wait for it
+            self._whole.recall(self._shapes)  # kept there, so that the round does not wait for it
+        return self._whole
 
     def take(self, round: int, clients: list[int]) -> Cohort | None:
         """The cohort of these clients if their round was prepared; the rounds before it are over."""
@@ -42,5 +50,5 @@ class Ahead:
         return self._cohort(round, clients)
 
     def _cohort(self, round: int, clients: list[int]) -> Cohort:
-        setting, plans = self._setting, self._plans[round]
+        setting, plans = self._setting, [self._plans[round][k] for k in clients]
         return Cohort(setting, setting.source, round, Received({}, {}), clients, [{} for _ in clients], plans)

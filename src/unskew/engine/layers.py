@@ -44,11 +44,14 @@ def _conv_stacked(m: int, dims: tuple[Any, ...], x: Tensor, w: Tensor, bias: Ten
     x = front(x, dims[0], m)
     shared = dims[1] is None and (bias is None or dims[2] is None)  # a teacher: one set of filters for all rows
     dense = groups == 1 and (w.shape[2:] != (1, 1) or stride > 1)
-    if shared and (dense or not kernels.ours(x, w)):
+    fixed = dense and not (w.requires_grad or (bias is not None and bias.requires_grad))
+    ours = kernels.ours(x, w, bias) and (not dense or (fixed and kernels.on_matrix_units(_dtype(x))))
+    if shared and not ours:
         out = _conv(x.flatten(0, 1), w, bias, How(stride, padding, groups))
         out = out.view(*x.shape[:2], *out.shape[1:])
         return kernels.pool(out, None, 2, cut, pool) if cut or pool > 1 else out
-    x, w = x.to(_dtype(x)), front(w.to(_dtype(w)), dims[1], m)  # in this order: a cast of repeated filters copies all
+    # In this order: a cast of repeated filters copies all.
+    x, w = x.to(_dtype(x)), w.to(_dtype(w))[None] if shared and dense else front(w.to(_dtype(w)), dims[1], m)
     rows, bias = x.transpose(1, 2), None if bias is None else front(bias, dims[2], m).to(x.dtype)
     if groups == 1:
         return kernels.convolve(rows, w, bias, stride, padding, cut, pool, flat).transpose(1, 2)

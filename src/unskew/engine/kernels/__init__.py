@@ -6,17 +6,23 @@ import functools
 import importlib.util
 import math
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from unskew.core.optimiser import Descend
 from unskew.core.sums import AddUp
+from unskew.data.augment import Augment
+from unskew.data.dataset import Prepare
 from unskew.engine.kernels import plain
 
 HALF_AND_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
 FILTER = 15  # largest side of a filter, and padding: the kernels keep a bit for each line and column in 32
 NUMBERS = 2**31  # of a client's rows before or after a convolution: the kernels count them in 32 bits
+LAUNCH = 2**20  # bytes to write at which a launch of ours, longer for the host than PyTorch's, begins to pay
 PLANE = 2**16  # numbers of a plane that one program pools: more take minutes to compile, and 2^20 are all Triton takes
+IMAGE = 2**24  # numbers that a row may span when it is picked: a GPU counts 2^16 blocks of 512 of them, less one
 
 
 def there_are(device: torch.device) -> bool:
@@ -50,6 +56,11 @@ def ours(x: Tensor, *others: Tensor | None) -> bool:
     return x.dtype in HALF_AND_SINGLE and there_are(x.device)
 
 
+def on_matrix_units(dtype: torch.dtype) -> bool:
+    """Whether products of that type are theirs; others with one set of filters are PyTorch's, which are faster."""
+    return dtype in HALF_AND_SINGLE and (dtype != torch.float32 or torch.backends.cuda.matmul.allow_tf32)
+
+
 def adder(device: torch.device) -> AddUp | None:
     """What adds up a cohort's messages at once; None where they are added one by one."""
     if not there_are(device):
@@ -59,17 +70,44 @@ def adder(device: torch.device) -> AddUp | None:
     return add_up
 
 
+def descent(device: torch.device) -> Descend | None:
+    """What moves a cohort's leaves in place of torch's `sgd`; None where that does."""
+    if not there_are(device):
+        return None
+    from unskew.engine.kernels.descending import descend
+
+    return descend
+
+
+def spread(places: list[Tensor], values: list[Tensor]) -> None:
+    """Each place [m, ...] becomes its value [...], in each of its m rows; or its value [m, ...], as `copy_` has it."""
+    for place, value in zip(places, values, strict=True):
+        same = (place.dtype, place.device, place.shape[1:]) == (value.dtype, value.device, value.shape)
+        known = place.dtype in (*HALF_AND_SINGLE, torch.int64) and place.is_contiguous()
+        if not same or not known or place.nbytes < LAUNCH or not there_are(place.device):
+            place.copy_(value)
+            continue
+        from unskew.engine.kernels.spreading import write
+
+        write(place, value)
+
+
 def convolve(
     x: Tensor, w: Tensor, bias: Tensor | None, stride: int, padding: int, cut: bool, k: int, turned: bool
 ) -> Tensor:
-    """x [m, c, b, h, w] with filters w [m, o, c, kh, kw] of each client to [m, o, b, h', w'], then as `pool`."""
+    """x [m, c, b, h, w] with filters w [m, o, c, kh, kw] of each client to [m, o, b, h', w'], then as `pool`.
+
+    Filters and bias of a leading axis of 1 are all clients', and learn nothing.
+    """
     m, o, b, sides = len(x), w.shape[1], x.shape[2], w.shape[3:]
     padded = b * (x.shape[3] + 2 * padding) * (x.shape[4] + 2 * padding)
     counted = max(*sides, padding) <= FILTER and max(x.shape[1], o) * padded < NUMBERS
     if sides == (1, 1) and stride == 1 and padding == 0:
-        out = torch.bmm(w.view(m, o, -1), x.reshape(m, x.shape[1], -1)).view(m, o, b, *x.shape[3:])
+        out = torch.bmm(w.expand(m, *w.shape[1:]).view(m, o, -1), x.reshape(m, x.shape[1], -1)).view(
+            m, o, b, *x.shape[3:]
+        )
     elif not ours(x, w, bias) or sides[0] != sides[1] or not counted:
-        out = plain.convolve(x, w, stride, padding)
+        out = plain.convolve(x, w.expand(m, *w.shape[1:]), stride, padding)
     else:
         from unskew.engine.kernels.convolution import Convolve
 
@@ -78,6 +116,7 @@ def convolve(
             out = Convolve.apply(x, w, bias, stride, padding, cut, k, turned)
             return out.transpose(1, 2) if turned else out
         out = Convolve.apply(x, w, None, stride, padding, False, 1, False)
+    bias = None if bias is None else bias.expand(m, o)
     return pool(out, bias, 1, cut, k, turned) if bias is not None or cut or k > 1 else out
 
 
@@ -129,3 +168,22 @@ def drop(x: Tensor, seeds: Tensor, p: float) -> Tensor:
     from unskew.engine.kernels.masks import Drop
 
     return Drop.apply(x, seeds, p)
+
+
+def rows(
+    x: Tensor,
+    index: Tensor,
+    augment: Augment,
+    draw: dict[str, Tensor],
+    prepare: Callable[[Tensor], Tensor],
+    dtype: torch.dtype,
+) -> Tensor:
+    """Rows `index` [n] of x [N, ...] as model inputs, augmented where there are draws [n, ...]."""
+    span = sum((size - 1) * step for size, step in zip(x.shape[1:], x.stride()[1:]))
+    images = x.ndim == 4 and x.dtype in (torch.uint8, torch.float32) and span < IMAGE and there_are(x.device)
+    if not (images and isinstance(prepare, Prepare) and prepare.dtype == dtype and dtype in HALF_AND_SINGLE):
+        raw = x[index]
+        return (augment.apply(raw, draw, prepare) if draw else prepare(raw)).to(dtype)
+    from unskew.engine.kernels.picking import pick
+
+    return pick(x, index, augment, draw, prepare, torch.empty(len(index), *x.shape[1:], dtype=dtype, device=x.device))

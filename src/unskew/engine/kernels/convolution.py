@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unskew.engine.kernels.conv import After, filters, multiply
+from unskew.engine.kernels.conv import After, multiply
 from unskew.engine.kernels.pooling import to_largest
+from unskew.engine.kernels.taps import filters
 
 
 class Convolve(torch.autograd.Function):

@@ -1,0 +1,93 @@
+"""A step of SGD in place, in one pass over each large leaf: decay, momentum, and the learning rate read on the device.
+
+PyTorch's fused form goes through all leaves with at most 320 blocks at a time: 279 us for the 975 MB of a step of
+`pfl-cifar` and 132 us for the 430 MB of `lmd-shards-10`, 3.5 and 3.3 TB/s where an H200 copies at 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.optim.sgd import sgd
+
+BLOCK = 2048  # numbers of a program
+WARPS = 8  # of a program: a thread has 2 loads of 16 bytes from each tensor under way, in 32 registers
+SMALL = 2**15  # numbers of a leaf; PyTorch's common launch keeps those with fewer, of which a net may have a hundred
+
+
+@triton.jit
+def _block(leaf, gradient, velocity, rate, DECAY, MOMENTUM, NESTEROV: tl.constexpr, begin, at, there):
+    """The numbers at begin + at; `there` is None where none of them is beyond the end."""
+    lr = tl.load(rate).to(tl.float32)
+    w = tl.load(leaf + begin + at, mask=there)
+    d = tl.load(gradient + begin + at, mask=there)
+    if velocity is not None:
+        v = tl.load(velocity + begin + at, mask=there)
+    if DECAY is not None:
+        d += DECAY * w
+    if velocity is not None:
+        v = MOMENTUM * v + d
+        tl.store(velocity + begin + at, v, mask=there)
+        if NESTEROV:
+            d += MOMENTUM * v
+        else:
+            d = v
+    tl.store(leaf + begin + at, w - lr * d, mask=there)
+
+
+@triton.jit(do_not_specialize=["N"])
+def _descend(leaf, gradient, velocity, rate, N, DECAY, MOMENTUM, NESTEROV: tl.constexpr, BN: tl.constexpr):
+    """Only the last block has a mask: one that ends anywhere would make all loads and stores 4 bytes wide."""
+    begin, at = tl.program_id(0).to(tl.int64) * BN, tl.arange(0, BN)
+    if begin + BN <= N:
+        _block(leaf, gradient, velocity, rate, DECAY, MOMENTUM, NESTEROV, begin, at, None)
+    else:
+        _block(leaf, gradient, velocity, rate, DECAY, MOMENTUM, NESTEROV, begin, at, at < N - begin)
+
+
+def move(
+    leaf: Tensor, gradient: Tensor, velocity: Tensor | None, lr: Tensor, decay: float, momentum: float, nesterov: bool
+) -> None:
+    """One step of one leaf; without momentum it has no velocity."""
+    n = leaf.numel()
+    grid = (triton.cdiv(n, BLOCK),)
+    _descend[grid](leaf, gradient, velocity, lr, n, decay or None, momentum, nesterov, BLOCK, num_warps=WARPS)
+
+
+def descend(
+    leaves: list[Tensor],
+    grads: list[Tensor],
+    velocities: list[Tensor | None],
+    *,
+    lr: Any,
+    weight_decay: float,
+    momentum: float,
+    nesterov: bool,
+    **others: Any,
+) -> None:
+    """As torch's `sgd` without dampening, which takes all leaves that the kernel does not, together."""
+    slots = velocities or [None] * len(leaves)
+    rest = []
+    for i, (leaf, grad, velocity) in enumerate(zip(leaves, grads, slots, strict=True)):
+        if takes(lr, leaf, grad, *[velocity] * bool(momentum)):
+            move(leaf, grad, velocity, lr, weight_decay, momentum, nesterov)
+        else:
+            rest.append(i)
+    if rest:
+        made = [slots[i] for i in rest] if momentum else []
+        sgd(
+            [leaves[i] for i in rest], [grads[i] for i in rest], made,
+            lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, **others,
+        )  # fmt: skip
+        for i, velocity in zip(rest, made):  # it makes those that there were not
+            velocities[i] = velocity
+
+
+def takes(lr: Any, leaf: Tensor, *others: Tensor | None) -> bool:
+    """Whether the kernel moves a leaf; the others are its gradient and, with momentum, its velocity."""
+    known = (t is not None and t.dtype == torch.float32 and t.is_contiguous() for t in (leaf, *others))
+    return isinstance(lr, Tensor) and leaf.numel() >= SMALL and all(known)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from unskew.core.client import Received
 from unskew.core.finite import finite_terms
@@ -63,9 +65,24 @@ class Federation:
         return Snapshot(0, model, moved, frozenset(), Ledger())
 
     def play(self, before: Snapshot) -> tuple[Snapshot, Report]:
-        """One round. `before` is left untouched, so that an interrupted round can be played again."""
-        snap, report = replace(before, round=before.round + 1, ledger=before.ledger.next(self.keeps)), Report()
-        return self.in_force(snap.round)._play(snap, report), report
+        """One round. `before` is left untouched, so that an interrupted round can be played again.
+
+        An engine may hand messages out as finite before it has looked, so that nobody waits for a GPU until the round
+        is over; the round in which one was not is played again by an engine that looks first.
+        """
+        while True:
+            report, terms = Report(), dict[int, State]()
+            start = replace(before, round=before.round + 1, ledger=before.ledger.next(self.keeps))
+            try:
+                snap = self.in_force(start.round)._play(start, report, terms)
+            except Exception:
+                if self.engine.settle():  # else it may be due to the numbers that nobody has looked at
+                    raise
+            else:
+                if self.engine.settle():
+                    report.terms.update(finite_terms(snap.round, terms))
+                    return snap, report
+            self.store.rollback()
 
     def in_force(self, round: int) -> Federation:
         """The federation with the parts of a round."""
@@ -87,7 +104,8 @@ class Federation:
                 parts[part.name] = sent
         return Received(snap.model, parts)
 
-    def _play(self, snap: Snapshot, report: Report) -> Snapshot:
+    def _play(self, snap: Snapshot, report: Report, terms: dict[int, State]) -> Snapshot:
+        """The round, up to what is reported of the clients' loss terms: reading these waits for a GPU."""
         round = snap.round
         participants, absent = self.plan.participants(round), self.plan.absent(round)
         self.phase("plan", round)
@@ -95,7 +113,7 @@ class Federation:
             snap = self._exchange(snap, "before training", participants, report)
         snap = self._exchange(snap, "before round", participants, report)
         self.phase("before round", round)
-        inbox, shared = self._train(snap, participants, report)
+        inbox, shared = self._train(snap, participants, report, terms)
         self.phase("train", round)
         for part in self.method.parts:
             if part.name in shared:
@@ -118,8 +136,10 @@ class Federation:
         self.phase("after merge", round)
         return replace(snap, seen=snap.seen | set(participants))
 
-    def _train(self, snap: Snapshot, participants: list[int], report: Report) -> tuple[Inbox, dict[str, Inbox]]:
-        """The clients' messages, and by part what exchanges after training brought."""
+    def _train(
+        self, snap: Snapshot, participants: list[int], report: Report, terms: dict[int, State]
+    ) -> tuple[Inbox, dict[str, Inbox]]:
+        """The clients' messages, and by part what exchanges after training brought; loss terms go into `terms`."""
         received, busy = self.received(snap), [k for k in participants if self.rows[k]]
         self._send_down(snap, "train", participants, received)
         parts = {part.name: part for part in self.method.parts}
@@ -127,11 +147,10 @@ class Federation:
         inbox = self._inbox(declared)
         due = [p for p in parts.values() if p.exchange is not None and p.exchange.when == "after training"]
         shared = {part.name: self._inbox({part.name: part.shares}) for part in due}
-        terms: dict[int, State] = {}
-        sizes = dict(zip(busy, torch.tensor([self.rows[k] for k in busy]).unbind())) if busy else {}
         names = list(parts)
         for outcome in self.engine.train(snap.round, received, busy, self.store.get):
-            snap.ledger.up(snap.round, "train", outcome.client, "model", "samples", SAMPLES, sizes[outcome.client])
+            rows = _number(self.rows[outcome.client])
+            snap.ledger.up(snap.round, "train", outcome.client, "model", "samples", SAMPLES, rows)
             terms[outcome.client] = dict(sorted(outcome.terms.items(), key=lambda term: _place(term[0], names)))
             # Together or not at all: state that belongs to a refused share must not stay with the client.
             whole = outcome.finite or is_finite(outcome.shared)
@@ -140,7 +159,6 @@ class Federation:
                 one = outcome._replace(message={name: sent}, mine={})
                 self._take_in(snap, "after training", one, shared[name], report, {name: parts[name].shares}, taken)
             del outcome  # a view of its whole cohort's messages, which would live while the next cohort trains
-        report.terms.update(finite_terms(snap.round, terms))
         return inbox, shared
 
     def _send_down(self, snap: Snapshot, phase: str, clients: Iterable[int], received: Received) -> None:
@@ -254,6 +272,12 @@ class Federation:
 
     def _public(self, model: State) -> State:
         return {name: t for name, t in model.items() if name not in self.model.private}
+
+
+@lru_cache(maxsize=4096)
+def _number(rows: int) -> Tensor:
+    """What a client says of its size; many have the same."""
+    return torch.tensor(rows)
 
 
 def _place(term: str, parts: list[str]) -> tuple[int, str]:

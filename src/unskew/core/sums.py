@@ -31,70 +31,87 @@ class Sum:
     single: bool  # a tensor, and no dict of them
     total: State
     add_up: AddUp | None  # adds many messages at once, where an engine can; else they are added one by one
+    floats: list[str]  # names of the tensors that are added up in float64
+    size: int  # bytes of a message's floats
     weight: float = 0.0
     _wide: list[Tensor] = field(default_factory=list)  # floats of one message in float64; its memory is used again
     _waiting: list[tuple[list[Tensor], float]] = field(default_factory=list)
-    _bytes: int = 0
 
     @classmethod
     def like(cls, name: str, value: Value, add_up: AddUp | None) -> Sum:
         """A sum of nothing yet, for values such as this one."""
         # In the plain order of memory, whatever the message's is: a kernel walks through both.
         named = as_state(value)
-        zeros = {k: torch.zeros(t.shape, dtype=_wide(t), device=t.device) for k, t in named.items()}
+        zeros = _zeros(named)
         # Not the value itself: it may be a view of a whole cohort's messages, which would live until the round ends.
         whole = {k: t.clone() for k, t in named.items() if not t.is_floating_point()}
         kinds = {k: (t.dtype, t.shape) for k, t in named.items()}
-        return cls(name, kinds, whole, not isinstance(value, dict), zeros, add_up)
+        floats = [k for k, t in named.items() if t.is_floating_point()]
+        size = sum(named[k].nbytes for k in floats)
+        return cls(name, kinds, whole, not isinstance(value, dict), zeros, add_up, floats, size)
 
     def add(self, value: Value, factor: float) -> None:
         self.weight += factor
         named = as_state(value)
         self._check(named)
         # By name: a message that crossed a process may list its tensors in another order.
-        floats = [key for key in self.total if named[key].is_floating_point()]
+        floats = [named[key] for key in self.floats]
         if floats and self.add_up is not None:
-            self._wait([named[key] for key in floats], factor)
+            self._wait(floats, factor)
         elif floats:  # two launches for all tensors of a client instead of two for each
-            self._wide = self._wide or [torch.empty_like(self.total[key]) for key in floats]
-            torch._foreach_copy_(self._wide, [named[key] for key in floats])
-            torch._foreach_add_([self.total[key] for key in floats], self._wide, alpha=factor)
-        if whole := [key for key in self.total if not named[key].is_floating_point()]:
-            torch._foreach_add_([self.total[key] for key in whole], [named[key].long() for key in whole])
+            self._wide = self._wide or [torch.empty_like(self.total[key]) for key in self.floats]
+            torch._foreach_copy_(self._wide, floats)
+            torch._foreach_add_([self.total[key] for key in self.floats], self._wide, alpha=factor)
+        if self.whole:
+            torch._foreach_add_([self.total[key] for key in self.whole], [named[key].long() for key in self.whole])
 
     def finish(self, mean: bool) -> Any:
         """The sum or the weighted mean; a mean of integers has no meaning and is the first client's value."""
         self._catch_up()
-        done = {key: (t / self.weight if mean else t).to(self.kinds[key][0]) for key, t in self.total.items()}
-        done |= self.whole if mean else {}
-        return done[""] if self.single else done
+        total = [self.total[key] for key in self.floats]
+        if mean and total:
+            total = list(torch._foreach_div(total, self.weight))
+        done = (
+            dict(self.whole) if mean else {key: self.total[key].to(self.kinds[key][0], copy=True) for key in self.whole}
+        )
+        done |= {key: t.to(self.kinds[key][0], copy=True) for key, t in zip(self.floats, total)}
+        return done[""] if self.single else {key: done[key] for key in self.kinds}
 
     def _check(self, named: State) -> None:
         """A kernel reads as many numbers of a message as the sum has."""
         for key, (dtype, shape) in self.kinds.items():
-            if key not in named or named[key].shape != shape or named[key].dtype != dtype:
+            found = named.get(key)
+            if found is None or found.shape != shape or found.dtype != dtype:
                 raise UserError(
                     f"artefact {self.name}: expected {key or 'a tensor'} of every client to be {dtype} "
-                    f"{list(shape)} as the first client's, found {_like(named.get(key))}; sums and means need that, "
+                    f"{list(shape)} as the first client's, found {_like(found)}; sums and means need that, "
                     "reduce='each' does not"
                 )
 
     def _wait(self, tensors: list[Tensor], factor: float) -> None:
         self._waiting.append((tensors, factor))
-        self._bytes += sum(t.numel() * t.element_size() for t in tensors)
-        if self._bytes > WAITING:
+        if len(self._waiting) * self.size > WAITING:
             self._catch_up()
 
     def _catch_up(self) -> None:
         if self._waiting and self.add_up is not None:
             tensors, factors = map(list, zip(*self._waiting))
-            self.add_up([t for t in self.total.values() if t.is_floating_point()], tensors, factors)
-        self._waiting, self._bytes = [], 0
+            self.add_up([self.total[key] for key in self.floats], tensors, factors)
+        self._waiting = []
 
 
 def _like(t: Tensor | None) -> str:
     return "none" if t is None else f"{t.dtype} {list(t.shape)}"
 
 
-def _wide(t: Tensor) -> torch.dtype:
-    return torch.float64 if t.is_floating_point() else torch.int64
+def _zeros(like: State) -> State:
+    """Zeros to add tensors such as these to, those of a kind made together: one launch, not one for each."""
+    found: State = {}
+    for kind in (torch.float64, torch.int64):
+        mine = {k: t for k, t in like.items() if t.is_floating_point() == kind.is_floating_point}
+        if mine:
+            device = next(iter(mine.values())).device
+            parts = torch.zeros(sum(t.numel() for t in mine.values()), dtype=kind, device=device)
+            split = torch.split(parts, [t.numel() for t in mine.values()])
+            found |= {k: part.view(t.shape) for (k, t), part in zip(mine.items(), split)}
+    return {k: found[k] for k in like}

@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
     mine: Tree
     terms: dict[str, Tensor]
     shared: Message = {}  # what exchanges after training sent; never changed in place
-    finite: bool | None = None  # True where the engine has seen that all of it is; None: look
+    finite: bool | None = None  # True where the engine answers for it, at the latest in `settle`; None: look
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,10 @@ class Engine(Protocol):
     def share(
         self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
     ) -> Iterator[Outcome]: ...
+
+    def settle(self) -> bool:
+        """At the end of a round: whether all that was handed out as finite is. After a False, only what was seen is."""
+        ...
 
     def evaluate(self, round: int, received: Received, split: str) -> Score: ...
 
@@ -165,17 +169,20 @@ class Setting:
         source, tree = source or self.source, {}
         if self.model.private:
             tree[OWN] = {name: self._there(self.model.initial[name]) for name in self.model.private}
-        stateful = [part for part in self.method.parts if type(part).client_init is not Part.client_init]
-        if not stateful:
+        if not self._stateful:
             return tree
         facts = source.facts(client)
         sizes = Sizes(len(source.index[client]), 0, self.task.work.batch, self.task.classes, {})
-        for part in stateful:
+        for part in self._stateful:
             draws = self.plan.part_draws(part, "init", 0, client, sizes)
             state = part.client_init(self.model, Newcomer(client, facts, draws))
             if state:
                 tree[part.name] = {name: self._there(tensor) for name, tensor in state.items()}
         return tree
+
+    @cached_property
+    def _stateful(self) -> list[Part]:
+        return [part for part in self.method.parts if type(part).client_init is not Part.client_init]
 
     def _there(self, tensor: Tensor) -> Tensor:
         """A newcomer's tensor on the device; what is the model's start is moved once for all of them."""

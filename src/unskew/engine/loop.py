@@ -76,6 +76,10 @@ class LoopEngine:
             self._padding.add(*counted)
             yield outcome
 
+    def settle(self) -> bool:
+        """Whoever takes a message in looks at it."""
+        return True
+
     def evaluate(self, round: int, received: Received, split: str) -> Score:
         """Scores of a split, chunk by chunk."""
         rows = len(self.setting.splits[split][1])

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from unskew.core.client import Received
+from unskew.core.collector import without_collector
 from unskew.core.finite import finite_terms
 from unskew.core.ledger import Keeps, Ledger, nothing
 from unskew.core.letter import Letter
@@ -74,7 +75,8 @@ class Federation:
             report, terms = Report(), dict[int, State]()
             start = replace(before, round=before.round + 1, ledger=before.ledger.next(self.keeps))
             try:
-                snap = self.in_force(start.round)._play(start, report, terms)
+                with without_collector():  # a tenth of the host's work with 50 small clients
+                    snap = self.in_force(start.round)._play(start, report, terms)
             except Exception:
                 if self.engine.settle():  # else it may be due to the numbers that nobody has looked at
                     raise

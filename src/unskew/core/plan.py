@@ -77,12 +77,9 @@ class Plan:
 
     def participants(self, round: int) -> list[int]:
         """As many as a cohort has, drawn among those present; fewer only if fewer are present."""
-        away = set(self.absent(round))
-        # One order for all, whoever is absent.
-        present = (k for k in self._order_of_clients(round) if k not in away)
-        return sorted(islice(present, self.cohort))
+        return list(_participants(self, round))
 
-    def _order_of_clients(self, round: int) -> Iterator[int]:
+    def order_of_clients(self, round: int) -> Iterator[int]:
         if self.released:  # what their choice() takes the head of
             return map(int, np.random.RandomState(round - 1).permutation(self.clients))
         generator = self.generator(round, "participants")
@@ -133,6 +130,14 @@ class Plan:
 
 _ZERO = np.zeros(4, dtype=np.uint64)  # as words: Philox takes a third of its time to make them of a number
 _NO_WORDS = np.zeros(0, dtype=np.uint64)
+
+
+@lru_cache(maxsize=4)  # a round is asked for while it is made ready, when it is played, and when it is scored
+def _participants(plan: Plan, round: int) -> tuple[int, ...]:
+    away = set(plan.absent(round))
+    # One order for all, whoever is absent.
+    present = (k for k in plan.order_of_clients(round) if k not in away)
+    return tuple(sorted(islice(present, plan.cohort)))
 
 
 class _Words(ISeedSequence):

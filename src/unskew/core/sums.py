@@ -68,14 +68,16 @@ class Sum:
     def finish(self, mean: bool) -> Any:
         """The sum or the weighted mean; a mean of integers has no meaning and is the first client's value."""
         self._catch_up()
-        total = [self.total[key] for key in self.floats]
-        if mean and total:
-            total = list(torch._foreach_div(total, self.weight))
-        done = (
-            dict(self.whole) if mean else {key: self.total[key].to(self.kinds[key][0], copy=True) for key in self.whole}
-        )
-        done |= {key: t.to(self.kinds[key][0], copy=True) for key, t in zip(self.floats, total)}
-        return done[""] if self.single else {key: done[key] for key in self.kinds}
+        kinds = self.kinds.items()
+        done = {key: torch.empty(shape, dtype=kind, device=self.total[key].device) for key, (kind, shape) in kinds}
+        floats, whole = ([self.total[key] for key in names] for names in (self.floats, self.whole))
+        if floats and mean:
+            floats = list(torch._foreach_div(floats, self.weight))
+        for names, total in ((self.floats, floats), (self.whole, whole)):  # a launch for all of a kind
+            if total:
+                torch._foreach_copy_([done[key] for key in names], total)
+        done |= self.whole if mean else {}
+        return done[""] if self.single else done
 
     def _check(self, named: State) -> None:
         """A kernel reads as many numbers of a message as the sum has."""

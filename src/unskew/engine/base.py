@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,17 +48,17 @@ class Source:
 
     def facts_of(self, clients: list[int]) -> Facts:
         """The same for several, with a leading axis; counted on the host, and moved together."""
+        counts = torch.from_numpy(np.stack([self._counts[k] for k in clients])).to(self.dtype)
         rows = torch.tensor([float(len(self.index[k])) for k in clients], dtype=self.dtype)
-        counts = torch.stack([self._counts[k] for k in clients]).to(self.dtype)
         return Facts(sent(rows, self.y.device), sent(counts, self.y.device))
 
     @cached_property
-    def _counts(self) -> PerClient[Tensor]:
+    def _counts(self) -> PerClient[np.ndarray]:
         labels = self.y.cpu()
 
-        def count(client: int) -> Tensor:
+        def count(client: int) -> np.ndarray:
             y = labels[self.index[client]]
-            return y.sum(0) if y.ndim > 1 else torch.bincount(y, minlength=self.classes)
+            return (y.sum(0) if y.ndim > 1 else torch.bincount(y, minlength=self.classes)).numpy()
 
         return ByRule(count)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from unskew.core.collector import without_collector
 
 Pool = Any  # torch's name of one, private and not the same in all its versions
 
@@ -46,7 +46,8 @@ class Recorded:
     def _record(self) -> None:
         graph = torch.cuda.CUDAGraph()
         try:
-            with _without_collector(), torch.cuda.graph(graph, pool=self._pool):
+            # An old graph that the collector finds and destroys while another is recorded would end the recording.
+            with without_collector(), torch.cuda.graph(graph, pool=self._pool):
                 self._run()
         except torch.OutOfMemoryError:  # whoever called knows what to do: train fewer clients at once
             raise
@@ -54,15 +55,3 @@ class Recorded:
             warnings.warn(f"a step could not be recorded and will be slower: {error}", stacklevel=2)
         else:
             self._graph = graph
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """An old graph that the collector finds and destroys while another is recorded would end the recording."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

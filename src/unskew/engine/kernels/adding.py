@@ -37,7 +37,11 @@ def add_up(totals: list[Tensor], messages: list[list[Tensor]], factors: list[flo
     Number of rows times a float32 is exact in float64, so it is the same whether a product is rounded or not.
     """
     device = totals[0].device
-    whole = [[t if _as_it_is(t, device) else t.to(device).contiguous() for t in message] for message in messages]
+    # Asked first: a copy that is none takes the host three times as long.
+    whole = [
+        [t if t.is_contiguous() and t.device == device else t.to(device).contiguous() for t in message]
+        for message in messages
+    ]
     weights = sent(torch.tensor(factors, dtype=torch.float64), device)
     kinds: dict[torch.dtype, list[int]] = {}
     for i, t in enumerate(whole[0]):
@@ -46,11 +50,6 @@ def add_up(totals: list[Tensor], messages: list[list[Tensor]], factors: list[flo
         blocks, table = _table([totals[i] for i in mine], [[m[i] for i in mine] for m in whole])
         if blocks:
             _add_up[(blocks,)](*table, weights, len(whole), totals[mine[0]], whole[0][mine[0]], BLOCK)
-
-
-def _as_it_is(t: Tensor, device: torch.device) -> bool:
-    """Asked first: a copy that is none takes the host three times as long."""
-    return t.is_contiguous() and t.device == device
 
 
 def _table(totals: list[Tensor], messages: list[list[Tensor]]) -> tuple[int, list[Tensor]]:

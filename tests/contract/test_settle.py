@@ -8,10 +8,13 @@ import torch
 from small import federation
 
 import unskew as us
+from unskew.core import client
 from unskew.core.federation import Federation
+from unskew.core.finite import NotFiniteError
 from unskew.core.messages import Messages
 from unskew.core.server import Server
 from unskew.core.state import State
+from unskew.engine import stacked
 
 SENT = {"n": us.Artefact("statistics", reduce="mean")}
 
@@ -67,6 +70,95 @@ def test_engines_agree_on_a_round_that_was_played_again(spoilt: Any) -> None:
         torch.testing.assert_close(tensor, other.model[name], rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3])
+@pytest.mark.parametrize("name", ["scaffold", "flea", "fedavg+topk", "test-all"])
+def test_cohorts_exchanges_and_seals_of_a_round_that_was_played_again(
+    name: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second client's first tensor is spoilt on its way, in round 2: both engines go on without its message."""
+    ends = []
+    for engine in ("loop", "stacked"):
+        fed = federation(name, engine, rounds=3, norm=True)
+        if engine == "stacked":
+            fed.engine.limit = limit  # type: ignore[attr-defined]
+            fed.engine._ahead._useful = True  # type: ignore[attr-defined]
+        snap, dropped = fed.start(), []
+        for _ in range(3):
+            with monkeypatch.context() as patch:
+                if snap.round == 1:
+                    patch.setattr(client, "finish", spoiling(client.finish))
+                    patch.setattr(stacked, "finish", client.finish)
+                snap, report = fed.play(snap)
+            fed.store.commit()
+            dropped.append(report.dropped)
+        ends.append((snap, dropped))
+    (one, refused), (other, also) = ends
+    assert refused == also == [[], [1], []]
+    assert (one.ledger.bytes_up, one.ledger.entries) == (other.ledger.bytes_up, other.ledger.entries)
+    for key, tensor in one.model.items():
+        torch.testing.assert_close(tensor, other.model[key], rtol=1e-7, atol=1e-9)
+
+
+def spoiling(finish: Any) -> Any:
+    """`finish` that sends no number in the place of the first of the client with two rows."""
+
+    def spoilt(*given: Any) -> Any:
+        message, kept = finish(*given)
+        part = next(name for name, sent in message.items() if "weights" in sent)
+        state = message[part]["weights"]
+        name = next(iter(state))
+        bad = torch.where(given[5].rows == 2, torch.nan, state[name])
+        return message | {part: message[part] | {"weights": state | {name: bad}}}, kept
+
+    return spoilt
+
+
+def test_a_loss_that_is_not_finite_says_more_than_what_came_of_it(engine: str, spy: Any) -> None:
+    class Lost(us.Part):
+        def loss(self, view: us.View) -> torch.Tensor:
+            return torch.full_like(view.w.sum(), torch.nan)
+
+        def merge(self, server: Server, messages: Messages) -> Server:
+            raise ValueError("this comes of it")
+
+    fed = federation(spy(Lost), engine, absence=[])
+    with pytest.raises(NotFiniteError, match="client 0: expected finite loss terms, found spy nan"):
+        fed.play(fed.start())
+
+
+def test_a_server_that_is_changed_in_place_cannot_be_played_again(spy: Any) -> None:
+    class InPlace(Spoilt):
+        def server_init(self, model: Any, task: Any) -> State:
+            return {"m": torch.zeros(())}
+
+        def merge(self, server: Server, messages: Messages) -> Server:
+            server.mine["m"].add_(messages.mean("n"))
+            return server
+
+    fed = federation(spy(InPlace), "stacked", absence=[])
+    with pytest.raises(us.UserError, match="spy m of the server was changed in place"):
+        fed.play(fed.start())
+
+
+def test_rows_of_a_round_count_once(spoilt: Any) -> None:
+    shares = []
+    for method in ("fedavg", spoilt):
+        fed = federation(method, "stacked", absence=[])
+        fed.play(fed.start())
+        shares.append(fed.engine.padding_share)
+    assert shares[0] == shares[1] > 0
+
+
+def test_no_memory_for_the_next_round_does_not_end_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*given: Any) -> None:
+        raise torch.OutOfMemoryError("none left")
+
+    fed = federation("fedavg", "stacked", absence=[])
+    monkeypatch.setattr(fed.engine._ahead, "prepare", none_left)  # type: ignore[attr-defined]
+    snap, _ = fed.play(fed.start())
+    assert fed.play(snap)[0].round == 2
+
+
 def test_a_merge_that_cannot_take_such_numbers_is_asked_again(engine: str, spy: Any) -> None:
     class Strict(Spoilt):
         def merge(self, server: Server, messages: Messages) -> Server:
@@ -113,11 +205,10 @@ def test_rounds_that_are_fine_are_played_once_and_read_at_the_end(monkeypatch: p
     assert seen == [1, 1]  # one cohort, not looked at until then
 
 
-@pytest.mark.parametrize("early", [True, False])
-def test_first_batches_put_in_place_early_are_those_of_the_round(early: bool) -> None:
+def test_first_batches_put_in_place_early_are_those_of_the_round() -> None:
     """As on a GPU, where they are made while the round before trains."""
     ends, staged = [], []
-    for useful in (early, False):
+    for useful in (True, False):
         fed = federation("fedavg", "stacked", rounds=4)  # one client is absent in the second round
         fed.engine._ahead._useful = useful  # type: ignore[attr-defined]
         snap = fed.start()
@@ -126,5 +217,5 @@ def test_first_batches_put_in_place_early_are_those_of_the_round(early: bool) ->
             stack = fed.engine._stack  # type: ignore[attr-defined]
             staged.append(stack._staged is not None)
         ends.append(snap.model)
-    assert staged == [early] * 3 + [False] * 5
+    assert staged == [True] * 3 + [False] * 5
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])

@@ -69,8 +69,10 @@ class Federation:
         """One round. `before` is left untouched, so that an interrupted round can be played again.
 
         An engine may hand messages out as finite before it has looked, so that nobody waits for a GPU until the round
-        is over; the round in which one was not is played again by an engine that looks first.
+        is over; the round in which one was not is played again by an engine that looks first. What the store has not
+        committed by then is forgotten.
         """
+        held = _versions(before)
         while True:
             report, terms = Report(), dict[int, State]()
             start = replace(before, round=before.round + 1, ledger=before.ledger.next(self.keeps))
@@ -79,11 +81,17 @@ class Federation:
                     snap = self.in_force(start.round)._play(start, report, terms)
             except Exception:
                 if self.engine.settle():  # else it may be due to the numbers that nobody has looked at
+                    finite_terms(start.round, terms)  # a loss that is not finite says more than what came of it
                     raise
             else:
                 if self.engine.settle():
                     report.terms.update(finite_terms(snap.round, terms))
                     return snap, report
+            if changed := [place for place, version in _versions(before).items() if version != held[place]]:
+                raise UserError(
+                    f"{' '.join(changed[0])} of the server was changed in place, in a round with a message that is not "
+                    "finite; merge, step and collect return a changed copy, so that a round can be played again"
+                )
             self.store.rollback()
 
     def in_force(self, round: int) -> Federation:
@@ -274,6 +282,12 @@ class Federation:
 
     def _public(self, model: State) -> State:
         return {name: t for name, t in model.items() if name not in self.model.private}
+
+
+def _versions(snap: Snapshot) -> dict[tuple[str, str], int]:
+    """How often each tensor of a snapshot was written to, by part and name."""
+    held = {"the model's": snap.model} | snap.parts
+    return {(part, name): t._version for part, state in held.items() for name, t in state.items()}
 
 
 @lru_cache(maxsize=4096)

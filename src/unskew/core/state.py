@@ -78,7 +78,10 @@ def _stack(trees: list[Any]) -> Any:
     first = trees[0]
     if isinstance(first, Tensor):
         return torch.stack(trees)
-    if isinstance(first, np.ndarray):  # in a third of the time that np.stack takes for fifty of them
+    if isinstance(first, np.ndarray):
+        if any(array.shape != first.shape for array in trees):
+            raise TypeError(f"stack: expected arrays of one shape, found {sorted({array.shape for array in trees})}")
+        # In a third of the time that np.stack takes for fifty of them.
         return torch.from_numpy(np.concatenate(trees).reshape(len(trees), *first.shape))
     if isinstance(first, dict):
         if odd := next((tree for tree in trees if tree.keys() != first.keys()), None):

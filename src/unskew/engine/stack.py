@@ -72,10 +72,11 @@ class Stack:
 
     def train(self, work: Work, given: Given, feed: Cohort) -> tuple[State, State, int]:
         """All steps of a cohort: final states [m, ...], summed loss terms [m], and the clients' steps computed."""
+        there, self._staged = feed is self._staged, None
         self._load(work, given)
         plan, kept = widths(feed.steps), list[tuple[slice, list[Tensor]]]()
         for step, width in enumerate(plan):
-            if step % self.ahead == 0 and not (step == 0 and feed is self._staged):
+            if step % self.ahead == 0 and not (step == 0 and there):
                 self._fill(feed, step, len(plan), width)
             self._lane(width).step()
             over = slice(sum(s > step + 1 for s in feed.steps), sum(s > step for s in feed.steps))
@@ -85,7 +86,7 @@ class Stack:
         for rows, tensors in kept:
             for live, saved in zip(tree_leaves((self.state, self.terms)), tensors):
                 live[rows] = saved
-        m, self._staged = len(feed.clients), None
+        m = len(feed.clients)
         final, terms = tree_map(lambda t: t[:m].clone(), (self.state, self.terms))
         return final, terms, sum(plan)
 

@@ -8,6 +8,7 @@ batches that nobody reads: masking their loss instead would let momentum and wei
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -61,6 +62,7 @@ class StackedEngine:
         self._shape: tuple[Any, ...] = ()
         self._ahead, self._next = Ahead(self.setting), 0  # the round to make ready while this one trains
         self._trusts, self._doubts = True, list[Tensor]()  # of each cohort, whether its messages are finite
+        self._computed: list[tuple[int, int]] = []  # rows of the round, which count when it does
 
     def close(self) -> None:
         pass
@@ -76,7 +78,7 @@ class StackedEngine:
         self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
     ) -> Iterator[Outcome]:
         """Every client's outcome, in the order given."""
-        self._doubts, self._next = [], round + 1
+        self._doubts, self._computed, self._next = [], [], round + 1
         return self._train(self.setting.source, round, received, clients, mine)
 
     def stand_in(
@@ -115,7 +117,9 @@ class StackedEngine:
         self._get_ready()
         doubts, self._doubts = self._doubts, []
         fine = not doubts or bool(torch.cat(doubts).all())
-        self._trusts = self._trusts and fine
+        for needed, computed in self._computed if fine else ():
+            self._padding.add(needed, computed)
+        self._trusts, self._computed = self._trusts and fine, []
         return fine
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
@@ -198,7 +202,7 @@ class StackedEngine:
         numbers = [[float(s), work.effective_steps(s), work.lr] for s in feed.steps]
         steps, effective, rates = sent(torch.tensor(numbers, dtype=dtype), self.device).unbind(1)
         ending, lr = Ending(steps, effective), rates[0]
-        # From here until `settle` nothing waits for a GPU, which goes through all of it while the host is ahead.
+        # From here until `settle` a method that only adds up waits for no GPU, while the host is ahead of it.
         final, terms = self._steps(method, work, received, kept, feed)
         shared: dict[str, Any] = {}
         for part in setting.after_training if source is setting.source else ():
@@ -212,9 +216,7 @@ class StackedEngine:
         means = {name: total / ending.steps for name, total in terms.items()}
         fine = _finite((message, shared), feed.facts.rows)
         trees = (unstack(tree, len(clients)) for tree in (message, kept, means, shared))
-        found = [
-            Outcome(k, message, state, terms, more, True) for k, message, state, terms, more in zip(clients, *trees)
-        ]
+        found = [Outcome(k, said, state, term, more, True) for k, said, state, term, more in zip(clients, *trees)]
         if source is setting.source and self._trusts:
             self._doubts.append(fine)
             return found
@@ -223,12 +225,12 @@ class StackedEngine:
         return [one._replace(finite=whole or None) for one, whole in zip(found, fine.tolist())]
 
     def _get_ready(self) -> None:
-        """Plans of the next round, and its first batches, if they fit where this round's are."""
-        if self._next:
-            whole = self._ahead.prepare(self._next, self.limit or 0)
+        """Plans of the next round, and its first batches, if they fit where this round's are and memory lasts."""
+        coming, self._next = self._next, 0
+        with contextlib.suppress(torch.OutOfMemoryError):  # then they are made when the round begins
+            whole = self._ahead.prepare(coming, self.limit or 0) if coming else None
             if whole and self._stack and self._stack.takes(whole):
                 self._stack.stage(whole)
-        self._next = 0
 
     def _steps(self, method: Method, work: Work, received: Received, mine: Tree, feed: Cohort) -> tuple[State, State]:
         """Train in the memory of the cohort before, if the shapes are the same."""
@@ -238,7 +240,7 @@ class StackedEngine:
             self._release()  # before the new one is made: both may not fit
             self._stack, self._shape = Stack(self.setting, work, given, feed), shape
         final, terms, computed = self._stack.train(work, given, feed)
-        self._padding.add(feed.needed, computed * work.batch)
+        self._computed.append((feed.needed, computed * work.batch))
         return final, terms
 
     def _share(
@@ -269,6 +271,7 @@ class StackedEngine:
                 continue
             # Out here, where the error and with it what the failed step had made are gone.
             self._release()
+            gc.collect()  # while a round is played nobody else does
             torch.cuda.empty_cache()
             size = (len(cohort) + 1) // 2
             queue = [piece for waiting in (cohort, *queue) for piece in _pieces(waiting, size)]

@@ -41,7 +41,7 @@ class Convolve(torch.autograd.Function):
         else:
             g = g.transpose(1, 2) if ctx.after.flat else g
             sums = g.sum((3, 4), dtype=torch.float32) if ctx.bias is not None else g
-        into_bias = None if ctx.bias is None else sums.sum(2).to(ctx.bias)
+        into_bias = sums.sum(2).to(ctx.bias) if ctx.needs_input_grad[2] else None
         g, kernel = g.contiguous(), (w.shape[3], w.shape[4])
         if ctx.needs_input_grad[1]:
             into_filters = filters(x, g, kernel, ctx.stride, ctx.padding)

@@ -5,7 +5,8 @@ what it costs, so a place knows once which taps hit its row (two masks of bits),
 
 A row of a product may stand for two places, one below the other: filters of kh + 1 lines, once with a line of zeros at
 the end and once at the start, give both. For a 5 x 5 filter that is 6 / 5 of the multiplications and 3 / 5 of the
-numbers to gather, which the products wait for.
+numbers to gather, which the products wait for. An infinite number of the line beside becomes NaN by the zeros: such
+activations end in a message that is refused, a line earlier than by PyTorch's convolution.
 """
 
 from __future__ import annotations

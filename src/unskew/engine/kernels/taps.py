@@ -31,7 +31,7 @@ def _filters(
     column = tl.program_id(0) // TILES * BO + tl.arange(0, BO)
     tap = k // C
     where = k % C * plane + tap // KW * W + tap % KW
-    need = tl.where(k < K, needs(tap, KW), 32768)  # a bit that no place has
+    need = tl.where(k < K, needs(tap, KW), -1)  # bits that no place has all of
     rows_of = x + m * C * plane
     if PAIR == 2:  # the gradients of the upper places, then those of the lower ones
         o = column % (BO // 2)

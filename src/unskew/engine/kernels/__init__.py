@@ -112,7 +112,9 @@ def convolve(
         from unskew.engine.kernels.convolution import Convolve
 
         places = [(n + 2 * padding - sides[0]) // stride + 1 for n in x.shape[3:]]
-        if math.prod(places) <= PLANE and (k == 1 or (k == 2 and not any(n % 2 for n in places))):
+        windows = k == 1 or (k == 2 and not any(n % 2 for n in places))
+        # Without the matrix units a product needs its registers: with pooling 254 a thread, by itself 128.
+        if windows and math.prod(places) <= PLANE and on_matrix_units(x.dtype):
             out = Convolve.apply(x, w, bias, stride, padding, cut, k, turned)
             return out.transpose(1, 2) if turned else out
         out = Convolve.apply(x, w, None, stride, padding, False, 1, False)

@@ -161,7 +161,7 @@ def test_convolutions_that_the_kernels_cannot_do_are_left_to_pytorch(
 def test_what_comes_after_a_convolution_goes_into_its_kernel(
     side: int, k: int, units: bool, joined: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the matrix units, where windows of 2 x 2 leave no rest and a program holds a plane; else it does that alone."""
+    """On the matrix units, where windows of 2 x 2 leave no rest and a program holds a plane; else it comes alone."""
     calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(kernels, "on_matrix_units", lambda dtype: units)
 

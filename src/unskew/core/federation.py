@@ -8,9 +8,10 @@ as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,12 +74,15 @@ class Federation:
         committed by then is forgotten.
         """
         held = _versions(before)
+        with without_collector():  # a tenth of the host's work with 50 small clients
+            return self._until_settled(before, held)
+
+    def _until_settled(self, before: Snapshot, held: dict[tuple[str, str], int]) -> tuple[Snapshot, Report]:
         while True:
             report, terms = Report(), dict[int, State]()
             start = replace(before, round=before.round + 1, ledger=before.ledger.next(self.keeps))
             try:
-                with without_collector():  # a tenth of the host's work with 50 small clients
-                    snap = self.in_force(start.round)._play(start, report, terms)
+                snap = self.in_force(start.round)._play(start, report, terms)
             except Exception:
                 if self.engine.settle():  # else it may be due to the numbers that nobody has looked at
                     finite_terms(start.round, terms)  # a loss that is not finite says more than what came of it
@@ -151,6 +155,7 @@ class Federation:
     ) -> tuple[Inbox, dict[str, Inbox]]:
         """The clients' messages, and by part what exchanges after training brought; loss terms go into `terms`."""
         received, busy = self.received(snap), [k for k in participants if self.rows[k]]
+        outcomes = _begun(self.engine.train(snap.round, received, busy, self.store.get))
         self._send_down(snap, "train", participants, received)
         parts = {part.name: part for part in self.method.parts}
         declared = {name: part.sends for name, part in parts.items()}
@@ -158,7 +163,7 @@ class Federation:
         due = [p for p in parts.values() if p.exchange is not None and p.exchange.when == "after training"]
         shared = {part.name: self._inbox({part.name: part.shares}) for part in due}
         names = list(parts)
-        for outcome in self.engine.train(snap.round, received, busy, self.store.get):
+        for outcome in outcomes:
             rows = _number(self.rows[outcome.client])
             snap.ledger.up(snap.round, "train", outcome.client, "model", "samples", SAMPLES, rows)
             terms[outcome.client] = dict(sorted(outcome.terms.items(), key=lambda term: _place(term[0], names)))
@@ -282,6 +287,12 @@ class Federation:
 
     def _public(self, model: State) -> State:
         return {name: t for name, t in model.items() if name not in self.model.private}
+
+
+def _begun(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    """The same, with the first one asked for now: a device trains while the host goes on with other things."""
+    first = list(islice(outcomes, 1))
+    return chain(first, outcomes)
 
 
 def _versions(snap: Snapshot) -> dict[tuple[str, str], int]:

@@ -36,7 +36,8 @@ class Ahead:
         self._plans[round] = dict(zip(busy, planner.plans(busy, [{} for _ in busy])))
         if 0 < len(busy) <= fit:
             self._whole = self._cohort(round, longest_first(setting.source, busy))
-            self._whole.recall(self._shapes)  # kept there, so that the round does not wait for it
+            self._whole.recall(self._shapes)  # kept there, as what follows, so that the round does not wait for it
+            _ = self._whole.ending
         return self._whole
 
     def take(self, round: int, clients: list[int]) -> Cohort | None:

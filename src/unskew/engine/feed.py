@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unskew.core.client import Facts, Moment, Received, knowing
+from unskew.core.client import Ending, Facts, Moment, Received, knowing
 from unskew.core.method import Method
 from unskew.core.part import Part, Sizes, Stream
 from unskew.core.plan import weights
@@ -53,6 +53,14 @@ class Cohort:
         self.facts: Facts = source.facts_of(clients)
         if any(type(part).known is not Part.known for part in method.parts):
             self.facts = vmap(lambda facts: knowing(method, facts))(self.facts)
+
+    @cached_property
+    def ending(self) -> tuple[Ending, Tensor]:
+        """What the clients' `finish` needs about the work [m], and the learning rate []."""
+        numbers = [[float(s), self.work.effective_steps(s), self.work.lr] for s in self.steps]
+        there = sent(torch.tensor(numbers, dtype=self.facts.counts.dtype), self.setting.device)
+        steps, effective, rates = there.unbind(1)
+        return Ending(steps, effective), rates[0]
 
     @cached_property
     def shapes(self) -> Any:

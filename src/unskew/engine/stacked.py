@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from unskew.core.client import OWN, Ending, Received, begin, finish, for_steps, own, step_loss
+from unskew.core.client import OWN, Received, begin, finish, for_steps, own, step_loss
 from unskew.core.method import Method
 from unskew.core.part import Part
 from unskew.core.server import StandIn
@@ -27,7 +27,7 @@ from unskew.core.state import State, Tree, stack, unstack
 from unskew.core.work import Work
 from unskew.engine import kernels
 from unskew.engine.ahead import Ahead
-from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sent, sum_of, to_device
+from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, longest_first, signature
 from unskew.engine.fuse import fuse
 from unskew.engine.layers import for_stack
@@ -198,10 +198,7 @@ class StackedEngine:
         order = sorted(range(len(clients)), key=lambda i: -feed.steps[i])
         if order != list(range(len(clients))):  # rows that join the epoch can change who is longest
             return self._cohort(source, round, received, [clients[i] for i in order], [mine[i] for i in order])
-        dtype, kept = feed.facts.counts.dtype, stack(mine)
-        numbers = [[float(s), work.effective_steps(s), work.lr] for s in feed.steps]
-        steps, effective, rates = sent(torch.tensor(numbers, dtype=dtype), self.device).unbind(1)
-        ending, lr = Ending(steps, effective), rates[0]
+        (ending, lr), kept = feed.ending, stack(mine)
         # From here until `settle` a method that only adds up waits for no GPU, while the host is ahead of it.
         final, terms = self._steps(method, work, received, kept, feed)
         shared: dict[str, Any] = {}

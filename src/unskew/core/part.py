@@ -158,7 +158,10 @@ class Part:
         return {}
 
     def merge(self, server: Server, messages: Messages) -> Server:
-        """What the messages change; the owner of the model comes last."""
+        """What the messages change; the owner of the model comes last.
+
+        This hook and the next two return a changed copy: a round with a message that is not finite is played twice.
+        """
         return server
 
     def step(self, server: Server) -> Server:

@@ -50,6 +50,11 @@ class Snapshot:
     seen: frozenset[int]  # clients that have taken part
     ledger: Ledger
 
+    def versions(self) -> dict[tuple[str, str], int]:
+        """How often each of its tensors was written to, by part and name."""
+        held = {"the model's": self.model} | self.parts
+        return {(part, name): t._version for part, state in held.items() for name, t in state.items()}
+
 
 @dataclass(frozen=True)
 class Report:

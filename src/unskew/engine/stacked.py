@@ -34,12 +34,12 @@ from unskew.engine.layers import for_stack
 from unskew.engine.mapping import vmap
 from unskew.engine.memory import bytes_of_step, cohort_size, memory_there_is
 from unskew.engine.ragged import Padding
+from unskew.engine.scoring import in_parts
 from unskew.engine.sealing import seal_many
 from unskew.engine.sharing import share_many
 from unskew.engine.stack import Stack, shape_of
-from unskew.models.model import Model
 
-CHUNK, PARTS = 2000, 20  # rows scored at once, and the clients they pretend to be
+CHUNK = 2000  # rows scored at once
 LARGE, SMALL = 5000, 3 * 32 * 32  # rows scored at once on a GPU if they have so few numbers: a pass waits for launches
 
 
@@ -278,18 +278,6 @@ class StackedEngine:
         if self._stack is not None:
             self._stack.release()
             self._stack = None
-
-
-def in_parts(model: Model, state: State, x: Tensor) -> Tensor:
-    """Logits [n, classes] in eval mode, of rows in parts as if each were a client's: for the layers of a stack.
-
-    With normalisation, depthwise filters, or a cut and a pooling after a convolution, that is one pass over the
-    activations where PyTorch makes several. Other nets gain nothing, and may normalise rows by one another.
-    """
-    if len(x) % PARTS or not (model.rows_alone and (model.convolves or "statistic" in model.roles.values())):
-        return model.run(state, x)
-    each = vmap(lambda rows: model.run(state, rows))(x.reshape(PARTS, -1, *x.shape[1:]))
-    return each.flatten(0, 1)
 
 
 def _finite(trees: Any, like: Tensor) -> Tensor:

@@ -69,16 +69,18 @@ for keys in ({}, {"momentum": 0.9, "weight_decay": 0.1}, {"momentum": 0.9, "nest
 CHECK = Path(__file__).parent.parent / "benchmarks" / "speed" / "kernels.py"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-def test_kernels_agree_with_pytorch() -> None:
-    """In a process of its own: Triton reads its mode once."""
+def passes_in_the_interpreter(*words: str) -> None:
+    """Python with these words, in a process of its own: Triton reads its mode once."""
     environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, str(CHECK), "--device", "cpu"], env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
     if "only 0-dimensional arrays can be converted" in done.stderr:
         pytest.skip("this Triton's interpreter cannot count with this NumPy; one before 2.4 runs it")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_kernels_agree_with_pytorch() -> None:
+    passes_in_the_interpreter(str(CHECK), "--device", "cpu")
 
 
 def test_no_file_has_the_name_of_a_function() -> None:
@@ -92,11 +94,7 @@ def test_no_file_has_the_name_of_a_function() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_a_net_of_two_convolutions_trains_through_the_kernels() -> None:
     """Both as on a GPU, with a layer in place after rows that are made flat; in Triton's interpreter."""
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", TWO], env=environment, capture_output=True, text=True)
-    if "only 0-dimensional arrays can be converted" in done.stderr:
-        pytest.skip("this Triton's interpreter cannot count with this NumPy; one before 2.4 runs it")
-    assert done.returncode == 0, done.stderr
+    passes_in_the_interpreter("-c", TWO)
 
 
 @pytest.mark.parametrize(("side", "taken"), [(256, True), (257, False), (1025, False)])
@@ -221,9 +219,9 @@ def test_rows_that_the_kernel_cannot_pick_are_left_to_pytorch(
     """No images, other numbers, a function that is not ours, an image too large. The kernel, for a GPU, is a note."""
     calls: list[tuple[Any, ...]] = []
 
-    def note(*given: Any) -> Tensor:
-        calls.append(given)
-        return given[-1]
+    def note(x: Tensor, index: Tensor, augment: Augment, draw: dict[str, Tensor], prepare: Prepare) -> Tensor:
+        calls.append((augment, draw))
+        return prepare(x[index])
 
     monkeypatch.setitem(sys.modules, "unskew.engine.kernels.picking", SimpleNamespace(pick=note))
     monkeypatch.setattr(kernels, "there_are", lambda device: True)
@@ -234,9 +232,8 @@ def test_rows_that_the_kernel_cannot_pick_are_left_to_pytorch(
     prepare = ours if known else lambda x: ours(x)
     out = kernels.rows(x, index, Augment(), {}, prepare, to)
     assert (out.shape, out.dtype) == ((4, *shape), to)
-    assert len(calls) == (taken and limit > 30)
-    if not calls:
-        assert torch.equal(out, ours(x[index]))
+    assert calls == ([(Augment(), {})] if taken and limit > 30 else [])
+    assert torch.equal(out, ours(x[index]))
 
 
 def test_rows_without_a_kernel_are_augmented_and_prepared() -> None:
@@ -265,11 +262,7 @@ def test_a_machine_on_which_triton_builds_nothing_goes_on_without(lacks: str, mo
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_an_optimiser_with_the_kernel_is_that_of_torch() -> None:
     """It takes the large leaf in float32; a small, a wider and a turned one go on with PyTorch's function."""
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", SGD], env=environment, capture_output=True, text=True)
-    if "only 0-dimensional arrays can be converted" in done.stderr:
-        pytest.skip("this Triton's interpreter cannot count with this NumPy; one before 2.4 runs it")
-    assert done.returncode == 0, done.stderr
+    passes_in_the_interpreter("-c", SGD)
 
 
 def test_leaves_are_moved_by_a_kernel_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from unskew.core.part import Artefact, Exchange, Part
 from unskew.core.per_client import PerClient
 from unskew.core.plan import Plan
 from unskew.core.server import Report, Server, Snapshot
+from unskew.core.settled import until_settled
 from unskew.core.state import Message, State
 from unskew.core.store import ClientStore
 from unskew.errors import UserError
@@ -70,30 +71,19 @@ class Federation:
         is over; the round in which one was not is played again by an engine that looks first. What the store has not
         committed by then is forgotten.
         """
-        held = before.versions()
-        with without_collector():  # a tenth of the host's work with 50 small clients
-            return self._until_settled(before, held)
+        report, terms = Report(), dict[int, State]()
 
-    def _until_settled(self, before: Snapshot, held: dict[tuple[str, str], int]) -> tuple[Snapshot, Report]:
-        while True:
-            report, terms = Report(), dict[int, State]()
+        def attempt() -> Snapshot:
+            for kept in (report.terms, report.dropped, report.numbers, terms):
+                kept.clear()
             start = replace(before, round=before.round + 1, ledger=before.ledger.next(self.keeps))
-            try:
-                snap = self.in_force(start.round)._play(start, report, terms)
-            except Exception:
-                if self.engine.settle():  # else it may be due to the numbers that nobody has looked at
-                    finite_terms(start.round, terms)  # a loss that is not finite says more than what came of it
-                    raise
-            else:
-                if self.engine.settle():
-                    report.terms.update(finite_terms(snap.round, terms))
-                    return snap, report
-            if changed := [place for place, version in before.versions().items() if version != held[place]]:
-                raise UserError(
-                    f"{' '.join(changed[0])} of the server was changed in place, in a round with a message that is not "
-                    "finite; merge, step and collect return a changed copy, so that a round can be played again"
-                )
-            self.store.rollback()
+            return self.in_force(start.round)._play(start, report, terms)
+
+        def look() -> None:
+            report.terms.update(finite_terms(before.round + 1, terms))
+
+        with without_collector():  # a tenth of the host's work with 50 small clients
+            return until_settled(self.engine, self.store, before, attempt, look), report
 
     def in_force(self, round: int) -> Federation:
         """The federation with the parts of a round."""

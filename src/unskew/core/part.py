@@ -160,7 +160,7 @@ class Part:
     def merge(self, server: Server, messages: Messages) -> Server:
         """What the messages change; the owner of the model comes last.
 
-        This hook and the next two return a changed copy: a round with a message that is not finite is played twice.
+        This hook and the next two return a changed copy: a round with a message that is not finite may be played twice.
         """
         return server
 

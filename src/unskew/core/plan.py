@@ -79,7 +79,7 @@ class Plan:
         """As many as a cohort has, drawn among those present; fewer only if fewer are present."""
         return list(_participants(self, round))
 
-    def order_of_clients(self, round: int) -> Iterator[int]:
+    def _order_of_clients(self, round: int) -> Iterator[int]:
         if self.released:  # what their choice() takes the head of
             return map(int, np.random.RandomState(round - 1).permutation(self.clients))
         generator = self.generator(round, "participants")
@@ -136,7 +136,7 @@ _NO_WORDS = np.zeros(0, dtype=np.uint64)
 def _participants(plan: Plan, round: int) -> tuple[int, ...]:
     away = set(plan.absent(round))
     # One order for all, whoever is absent.
-    present = (k for k in plan.order_of_clients(round) if k not in away)
+    present = (k for k in plan._order_of_clients(round) if k not in away)
     return tuple(sorted(islice(present, plan.cohort)))
 
 

@@ -159,10 +159,10 @@ class Planner:
         orders = plan.orders(round, clients, totals, work)
         steps = [len(order) for order in orders]
         seeds = plan.step_seeds(round, clients, steps) if self._setting.model.masked else map(_no_seeds, steps)
-        size = {n: (weights(n, work), _epochs(work.steps_for(n), work.steps_per_epoch(n))) for n in set(totals)}
+        by_size = {n: (weights(n, work), _epochs(work.steps_for(n), work.steps_per_epoch(n))) for n in set(totals)}
         plans = []
         for k, own, each, total, order, seed in zip(clients, rows, streams, totals, orders, seeds):
-            more, (weight, epoch) = self._more(k, len(own), order, each), size[total]
+            more, (weight, epoch) = self._more(k, len(own), order, each), by_size[total]
             index = own[np.where(order < len(own), order, 0) if more["joined"] else order]
             arrays = {"index": index, "weight": weight, "epoch": epoch, "seed": seed, **more}
             plans.append(ClientPlan(len(order), work.rows_for(total), each, arrays))

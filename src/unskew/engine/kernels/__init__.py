@@ -97,15 +97,13 @@ def convolve(
 ) -> Tensor:
     """x [m, c, b, h, w] with filters w [m, o, c, kh, kw] of each client to [m, o, b, h', w'], then as `pool`.
 
-    Filters and bias of a leading axis of 1 are all clients', and learn nothing.
+    Filters of a leading axis of 1 are all clients', and learn nothing.
     """
     m, o, b, sides = len(x), w.shape[1], x.shape[2], w.shape[3:]
     padded = b * (x.shape[3] + 2 * padding) * (x.shape[4] + 2 * padding)
     counted = max(*sides, padding) <= FILTER and max(x.shape[1], o) * padded < NUMBERS
     if sides == (1, 1) and stride == 1 and padding == 0:
-        out = torch.bmm(w.expand(m, *w.shape[1:]).view(m, o, -1), x.reshape(m, x.shape[1], -1)).view(
-            m, o, b, *x.shape[3:]
-        )
+        out = torch.bmm(w.view(m, o, -1), x.reshape(m, x.shape[1], -1)).view(m, o, b, *x.shape[3:])
     elif not ours(x, w, bias) or sides[0] != sides[1] or not counted:
         out = plain.convolve(x, w.expand(m, *w.shape[1:]), stride, padding)
     else:
@@ -118,7 +116,6 @@ def convolve(
             out = Convolve.apply(x, w, bias, stride, padding, cut, k, turned)
             return out.transpose(1, 2) if turned else out
         out = Convolve.apply(x, w, None, stride, padding, False, 1, False)
-    bias = None if bias is None else bias.expand(m, o)
     return pool(out, bias, 1, cut, k, turned) if bias is not None or cut or k > 1 else out
 
 
@@ -188,4 +185,4 @@ def rows(
         return (augment.apply(raw, draw, prepare) if draw else prepare(raw)).to(dtype)
     from unskew.engine.kernels.picking import pick
 
-    return pick(x, index, augment, draw, prepare, torch.empty(len(index), *x.shape[1:], dtype=dtype, device=x.device))
+    return pick(x, index, augment, draw, prepare)

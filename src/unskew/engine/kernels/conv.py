@@ -185,7 +185,7 @@ NOTHING = After()
 def multiply(x: Tensor, w: Tensor, stride: int, padding: int, after: After = NOTHING) -> tuple[Tensor, Tensor]:
     """The convolution and what comes after it, and which place of a window was the largest, both as they lie.
 
-    Filters and bias of a leading axis of 1 are all clients'.
+    Filters of a leading axis of 1 are all clients'.
     """
     (m, c, b, h, width), (o, kh, kw) = x.shape, (w.shape[1], *w.shape[3:])
     ho, wo = (h + 2 * padding - kh) // stride + 1, (width + 2 * padding - kw) // stride + 1
@@ -201,7 +201,7 @@ def multiply(x: Tensor, w: Tensor, stride: int, padding: int, after: After = NOT
         rows //= 2
     line = 0 if after.pool == 1 else min(LINES[kind(x)], rows // 2)
     kernel[(triton.cdiv(n, rows), high, m)](
-        x, filters, out, out if after.bias is None else after.bias.expand(m, o).contiguous(), noted,
+        x, filters, out, out if after.bias is None else after.bias.contiguous(), noted,
         b, o, o if pair == 1 else tall,
         c, h, width, ho, wo, kh + pair - 1, kw, stride, padding, precision(),
         after.bias is not None, after.cut, pair, line, after.flat, len(w) < m,

@@ -1,7 +1,7 @@
 """Rows of a batch in one pass: picked by their index, cropped, mirrored, prepared, and blanked where cutout says.
 
-PyTorch takes about 25 launches for it, through indices eight times as large as the rows: 1190 us for 246 MB of floats,
-which are written in 60, and 4 to 8 % of a round of `lmd-shards-100` and `lmd-shards-10` (H200).
+PyTorch takes about 25 launches for it, through indices eight times as large as the rows: 1990 us for 20,000 images of
+CIFAR-10's size, which take 101 here (H200); it was 4 to 8 % of a round of `lmd-shards-100` and `lmd-shards-10`.
 
 The numbers are PyTorch's to the last bit. A byte has only 256 outcomes in a channel, so those are prepared by PyTorch
 and looked up: on a GPU it divides by 255 through a rounded reciprocal, on a CPU it does not, and half of them differ.
@@ -25,18 +25,17 @@ BLOCK = 512  # places of a program, whose origins serve all channels; a thread w
 @triton.jit
 def _pick(
     x, index, offset, flip, hole, outcome, centre, width, out,
-    ROW, BATCH, CLIENT_TO, ROW_TO, CHANNEL_TO, CROP, CUTOUT,
+    ROW, CROP, CUTOUT,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     CHANNEL: tl.constexpr, LINE: tl.constexpr, COLUMN: tl.constexpr,
     MOVED: tl.constexpr, CUT: tl.constexpr, BYTES: tl.constexpr, SCALED: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Row n of the batch, BN places of each channel; zeros around a raw image are prepared as its pixels are."""
-    n = tl.program_id(0)
+    """A row of the batch, BN places of each channel; zeros around a raw image are prepared as its pixels are."""
     at = tl.program_id(1) * BN + tl.arange(0, BN)
     line, column, there = at // W, at % W, at < H * W
     from_line, from_column, seen = line, column, there
     # Starts of rows in 64 bits: there may be more than 2^31 numbers before them.
-    row = n.to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)
     if MOVED:
         mirrored = tl.where(tl.load(flip + row), W - 1 - column, column)
         from_line = line + (tl.load(offset + 2 * row).to(tl.int32) - CROP)
@@ -47,7 +46,7 @@ def _pick(
         right = column - (tl.load(hole + 2 * row + 1).to(tl.int32) - CUTOUT // 2)
         blank = (down >= 0) & (down < CUTOUT) & (right >= 0) & (right < CUTOUT)
     start = x + tl.load(index + row) * ROW
-    to = out + (n // BATCH).to(tl.int64) * CLIENT_TO + (n % BATCH).to(tl.int64) * ROW_TO
+    to = out + row * (C * H * W)
     for channel in range(C):
         raw = tl.load(start + (channel * CHANNEL + from_line * LINE + from_column * COLUMN), mask=seen, other=0)
         if BYTES:
@@ -60,19 +59,13 @@ def _pick(
         if CUT:
             new = tl.where(blank, new * 0.0, new)  # a product as PyTorch's, which leaves -0.0 of what is negative
         tl.store(to + at, new, mask=there)
-        to += CHANNEL_TO
+        to += H * W
 
 
-def pick(x: Tensor, index: Tensor, augment: Augment, draw: dict[str, Tensor], prepare: Prepare, out: Tensor) -> Tensor:
-    """`augment.apply(x[index], draw, prepare)`, or without draws `prepare(x[index])`, into `out`.
-
-    x: [N, c, h, w] uint8 or float32; out: [n, c, h, w] or [clients, batch, c, h, w], whose planes [h, w] are contiguous
-    and may lie in any order.
-    """
+def pick(x: Tensor, index: Tensor, augment: Augment, draw: dict[str, Tensor], prepare: Prepare) -> Tensor:
+    """`augment.apply(x[index], draw, prepare)`, or without draws `prepare(x[index])`; x is uint8 or float32."""
     c, h, w = x.shape[1:]
-    to = out if out.ndim == 5 else out[None]
-    if to.stride()[3:] != (w, 1):
-        raise ValueError(f"expected planes of contiguous lines, found strides {tuple(out.stride())}")
+    out = torch.empty(len(index), c, h, w, dtype=prepare.dtype, device=x.device)
     places = min(BLOCK, triton.next_power_of_2(h * w))
     grid = (len(index), triton.cdiv(h * w, places))
     drawn = [draw[name].contiguous() if draw else index for name in ("offset", "flip", "hole")]
@@ -82,7 +75,7 @@ def pick(x: Tensor, index: Tensor, augment: Augment, draw: dict[str, Tensor], pr
     if len(index):
         _pick[grid](
             x, index.contiguous(), *drawn, outcome, *scale, out,
-            x.stride(0), to.shape[1], *to.stride()[:3], augment.crop, augment.cutout,
+            x.stride(0), augment.crop, augment.cutout,
             c, h, w, *x.stride()[1:], moved, cut, x.dtype == torch.uint8, prepare.centre is not None, places,
         )  # fmt: skip
     return out

@@ -1,7 +1,7 @@
 """One tensor written to every client of a cohort, as weights are when a round begins.
 
-A program reads its numbers once and writes them to several clients: PyTorch's copy of an expanded tensor takes 190 us
-for 50 clients of 6.5 MB, which an H200 writes in 80.
+A program reads its numbers once and writes them to several clients: 97 us for 50 clients of 6.5 MB (H200), where
+PyTorch's copy of an expanded tensor takes 193.
 """
 
 from __future__ import annotations

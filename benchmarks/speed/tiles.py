@@ -69,7 +69,7 @@ def passes(clients: int, kind: str) -> Iterator[tuple[str, dict[str, Tile], Call
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=10)
-    parser.add_argument("--kinds", default="tf32,half,ieee")
+    parser.add_argument("--kinds", default="tf32,half,tf32x3")
     args = parser.parse_args()
     for kind in args.kinds.split(","):
         torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"

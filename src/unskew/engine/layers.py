@@ -45,7 +45,7 @@ def _conv_stacked(m: int, dims: tuple[Any, ...], x: Tensor, w: Tensor, bias: Ten
     shared = dims[1] is None and (bias is None or dims[2] is None)  # a teacher: one set of filters for all rows
     dense = groups == 1 and (w.shape[2:] != (1, 1) or stride > 1)
     fixed = dense and not (w.requires_grad or (bias is not None and bias.requires_grad))
-    ours = kernels.ours(x, w, bias) and (not dense or (fixed and kernels.on_matrix_units(_dtype(x))))
+    ours = kernels.ours(x, w, bias) and (not dense or fixed)
     if shared and not ours:
         out = _conv(x.flatten(0, 1), w, bias, How(stride, padding, groups))
         out = out.view(*x.shape[:2], *out.shape[1:])

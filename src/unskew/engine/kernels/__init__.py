@@ -56,11 +56,6 @@ def ours(x: Tensor, *others: Tensor | None) -> bool:
     return x.dtype in HALF_AND_SINGLE and there_are(x.device)
 
 
-def on_matrix_units(dtype: torch.dtype) -> bool:
-    """Whether products of that type are theirs; others with one set of filters are PyTorch's, which are faster."""
-    return dtype in HALF_AND_SINGLE and (dtype != torch.float32 or torch.backends.cuda.matmul.allow_tf32)
-
-
 def adder(device: torch.device) -> AddUp | None:
     """What adds up a cohort's messages at once; None where they are added one by one."""
     if not there_are(device):
@@ -111,8 +106,7 @@ def convolve(
 
         places = [(n + 2 * padding - sides[0]) // stride + 1 for n in x.shape[3:]]
         windows = k == 1 or (k == 2 and not any(n % 2 for n in places))
-        # Without the matrix units a product needs its registers: with pooling 254 a thread, by itself 128.
-        if windows and math.prod(places) <= PLANE and on_matrix_units(x.dtype):
+        if windows and math.prod(places) <= PLANE:
             out = Convolve.apply(x, w, bias, stride, padding, cut, k, turned)
             return out.transpose(1, 2) if turned else out
         out = Convolve.apply(x, w, None, stride, padding, False, 1, False)

@@ -23,20 +23,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from unskew.engine.kernels.places import FULL, LEAST, Tile, kind, needs, pairs, places, precision, side
+from unskew.engine.kernels.places import COLUMN, FULL, LEAST, Tile, kind, needs, pairs, places, precision, side
 from unskew.engine.kernels.pooling import better, cut_at_zero
 
 NARROW = 64  # rows of the smallest tile: fewer do not fill four warps' matrix units
 # Half precision, TF32 and float32; `python benchmarks/speed/tiles.py` times others.
-TAPS = {"half": Tile(256, 32, 8, 2), "tf32": Tile(256, 16, 4, 3), "ieee": Tile(128, 32, 4, 3)}
-FLAT = {"half": Tile(256, 16, 4, 3), "tf32": Tile(256, 16, 4, 3), "ieee": Tile(128, 32, 4, 3)}
+TAPS = {"half": Tile(256, 32, 8, 2), "tf32": Tile(256, 16, 4, 3), "tf32x3": Tile(128, 16, 4, 3)}
+FLAT = {"half": Tile(256, 16, 4, 3), "tf32": Tile(256, 16, 4, 3), "tf32x3": Tile(128, 16, 4, 3)}
 # The bit of a place's number that tells the two lines of a window apart: of a product of the matrix units a thread has
-# rows 8 apart, and rows as many apart as its warps multiply at once; without them it has four neighbours.
-LINES = {"half": 128, "tf32": 64, "ieee": 2}
+# rows 8 apart, and rows as many apart as its warps multiply at once.
+LINES = {"half": 128, "tf32": 64, "tf32x3": 64}
 
 
 @triton.jit
-def _largest(best, COLUMN: tl.constexpr, LINE: tl.constexpr, PAIR: tl.constexpr, BN: tl.constexpr, BO: tl.constexpr):
+def _largest(best, LINE: tl.constexpr, PAIR: tl.constexpr, BN: tl.constexpr, BO: tl.constexpr):
     """The largest of each window and which one it was, of a tile in the order of windows."""
     if PAIR == 2:
         windows = tl.reshape(best, [BN // (2 * COLUMN), 2, COLUMN, 2, BO // 2])
@@ -84,9 +84,8 @@ def _leave(
         total += tl.load(bias + m * OUT + each, mask=each < OUT, other=0.0).to(tl.float32)[None, :]
     best, o = total.to(out.dtype.element_ty), tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
     if LINE:
-        COLUMN: tl.constexpr = 8 if LINE > 8 else 1
         WINDOWS: tl.constexpr = BN * PAIR // 4
-        best, place = _largest(best, COLUMN, LINE, PAIR, BN, BO)
+        best, place = _largest(best, LINE, PAIR, BN, BO)
         n = tl.program_id(0) * WINDOWS + tl.arange(0, WINDOWS)
         _store(best, place, out, where, n, o, m, B, OUT, PLANE // 4, CUT, True, FLAT)
     else:
@@ -191,7 +190,7 @@ def multiply(x: Tensor, w: Tensor, stride: int, padding: int, after: After = NOT
     ho, wo = (h + 2 * padding - kh) // stride + 1, (width + 2 * padding - kw) // stride + 1
     out = x.new_empty(m, *((b, o) if after.flat else (o, b)), ho // after.pool, wo // after.pool)
     noted = torch.empty_like(out, dtype=torch.int8) if after.cut or after.pool > 1 else out
-    by_tap, pair = c >= LEAST, pairs(x, o, ho, kh, stride)
+    by_tap, pair = c >= LEAST, pairs(o, ho, kh, stride)
     kernel, filters = (_multiply if by_tap else _multiply_flat), (_twice if pair == 2 else _once)(w, by_tap)
     tile, tall = (TAPS if by_tap else FLAT)[kind(x)], pair * side(o)
     depth = min(triton.next_power_of_2(c), tile.depth) if by_tap else tile.depth

@@ -21,6 +21,7 @@ from torch import Tensor
 LEAST = 16  # smallest side that the matrix units take
 WIDE, PAIRED = 64, 64  # most columns of a tile, and of one of pairs
 FULL = 264  # programs wanted at least: two a multiprocessor
+COLUMN = tl.constexpr(8)  # rows of a product between two that a thread has: the two columns of a window
 
 
 class Tile(NamedTuple):
@@ -45,7 +46,6 @@ def places(
     count the windows.
     """
     if LINE:
-        COLUMN: tl.constexpr = 8 if LINE > 8 else 1
         if PAIR == 2:
             window, below = n // (2 * COLUMN) * COLUMN + n % COLUMN, 0
         else:
@@ -67,15 +67,13 @@ def needs(tap, KW: tl.constexpr):
     return (1 << tap // KW) | (65536 << tap % KW)
 
 
-def pairs(x: Tensor, o: int, high: int, lines: int, stride: int) -> int:
+def pairs(o: int, high: int, lines: int, stride: int) -> int:
     """How many places a row of a product stands for, with o outputs of `high` lines by filters of `lines`.
 
-    For filters of three lines a fourth costs what it saves, and in float32, without the matrix units, multiplications
-    are what a product waits for. On an H200 pairs took 350 us in place of 488 forward and 1218 in place of 1485 back
-    into rows for the cnn's layers, with 100 clients and 50 rows.
+    For filters of three lines a fourth costs what it saves. On an H200 pairs took 350 us in place of 488 forward and
+    1218 in place of 1485 back into rows for the cnn's layers, with 100 clients and 50 rows.
     """
-    fits = stride == 1 and high % 2 == 0 and 2 * side(o) <= PAIRED
-    return 2 if fits and lines > 3 and kind(x) != "ieee" else 1
+    return 2 if stride == 1 and high % 2 == 0 and 2 * side(o) <= PAIRED and lines > 3 else 1
 
 
 def side(o: int) -> int:
@@ -87,4 +85,8 @@ def kind(x: Tensor) -> str:
 
 
 def precision() -> str:
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    """How the matrix units multiply numbers of float32: cut to TF32, or as a sum of two such numbers each.
+
+    Three products of four, the fourth being below the rounding of a sum: what float32 is on units that do not know it.
+    """
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"

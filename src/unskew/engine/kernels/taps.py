@@ -12,7 +12,7 @@ from unskew.engine.kernels.places import Tile, kind, needs, pairs, places, preci
 PARTS = 512  # programs wanted
 NARROW = 64  # rows of the smallest tile
 # Half precision, TF32 and float32; `python benchmarks/speed/tiles.py` times others.
-FILTERS = {"half": Tile(128, 64, 8, 2), "tf32": Tile(128, 32, 4, 4), "ieee": Tile(128, 32, 4, 3)}
+FILTERS = {"half": Tile(128, 64, 8, 2), "tf32": Tile(128, 32, 4, 4), "tf32x3": Tile(128, 16, 4, 3)}
 
 
 @triton.jit
@@ -56,7 +56,7 @@ def _filters(
 def filters(x: Tensor, g: Tensor, kernel: tuple[int, int], stride: int, padding: int) -> Tensor:
     """Gradient of the filters, added up in parts of the rows so that the whole device has work."""
     (m, c, b, h, width), (o, ho, wo), (kh, kw) = x.shape, (g.shape[1], *g.shape[3:]), kernel
-    pair = pairs(x, o, ho, kh, stride)
+    pair = pairs(o, ho, kh, stride)
     k, n, tall = c * (kh + pair - 1) * kw, b * ho * wo // pair, pair * side(o)
     columns, tile = o if pair == 1 else tall, FILTERS[kind(x)]
     wide = max(min(triton.next_power_of_2(k), tile.rows), NARROW)

@@ -26,7 +26,7 @@ from torch.func import functional_call, vmap
 from unskew.engine import kernels
 from unskew.engine.fuse import fuse
 from unskew.engine.layers import for_stack
-kernels.there_are = kernels.on_matrix_units = lambda device: True
+kernels.there_are = lambda device: True
 torch.manual_seed(0)
 net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 5, 3), nn.Flatten(),
                     nn.ReLU(inplace=True), nn.Linear(20, 2))
@@ -152,16 +152,13 @@ def test_convolutions_that_the_kernels_cannot_do_are_left_to_pytorch(
 
 
 @pytest.mark.parametrize(
-    ("side", "k", "units", "joined"),
-    [(8, 2, True, True), (9, 2, True, False), (9, 3, True, False), (9, 1, True, True), (258, 2, True, False),
-     (8, 2, False, False), (9, 1, False, False)],
-)  # fmt: skip
+    ("side", "k", "joined"), [(8, 2, True), (9, 2, False), (9, 3, False), (9, 1, True), (258, 2, False)]
+)
 def test_what_comes_after_a_convolution_goes_into_its_kernel(
-    side: int, k: int, units: bool, joined: bool, monkeypatch: pytest.MonkeyPatch
+    side: int, k: int, joined: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the matrix units, where windows of 2 x 2 leave no rest and a program holds a plane; else it comes alone."""
+    """Where windows of 2 x 2 leave no rest and a program holds a plane; else it comes alone."""
     calls: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(kernels, "on_matrix_units", lambda dtype: units)
 
     def note(*given: Any) -> Tensor:
         calls.append(given[2:])

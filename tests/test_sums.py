@@ -6,16 +6,17 @@ from torch import Tensor
 
 import unskew as us
 from unskew.core import sums
-from unskew.core.sums import Sum
+from unskew.core.sums import AddUp, Stacked, Sum
 
 SCALES = (1.0, 1e12, 1e-4, -1e12, 3.0, 1e8, 1e-8)  # so far apart that float64 tells another order by its rounding
 
 
-def together(totals: list[Tensor], messages: list[list[Tensor]], factors: list[float]) -> None:
+def together(totals: list[Tensor], messages: list[Stacked]) -> None:
     """What a kernel does, in plain words: through the memory of both, in the order of the messages."""
-    for message, factor in zip(messages, factors):
-        for total, tensor in zip(totals, message):
-            total.view(-1).add_(factor * tensor.contiguous().view(-1).double())
+    for some in messages:
+        for i, factor in zip(some.at, some.factors):
+            for total, tensor in zip(totals, some.tensors):
+                total.view(-1).add_(factor * tensor[i].contiguous().view(-1).double())
 
 
 def messages() -> list[dict[str, Tensor]]:
@@ -39,6 +40,20 @@ def test_waiting_changes_nothing(waiting: int, monkeypatch: pytest.MonkeyPatch) 
     assert all(torch.equal(at_once.total[key], one_by_one.total[key]) for key in sent[0])
 
 
+@pytest.mark.parametrize("at", [[0, 1, 2, 3, 4, 5, 6], [3, 0, 6, 2, 5, 1, 4]])
+@pytest.mark.parametrize("how", [together, None])
+def test_rows_of_a_stack_are_added_in_the_order_given(at: list[int], how: AddUp | None) -> None:
+    sent = messages()
+    stacked, one_by_one = Sum.like("update", sent[0], how), Sum.like("update", sent[0], None)
+    stacked.add_rows({key: torch.stack([m[key] for m in sent]) for key in sorted(sent[0])}, at, [1.0 + i for i in at])
+    for i in at:
+        one_by_one.add(sent[i], 1.0 + i)
+    ours, theirs = stacked.finish(mean=False), one_by_one.finish(mean=False)
+    assert stacked.weight == one_by_one.weight
+    assert all(torch.equal(ours[key], theirs[key]) for key in sent[0])
+    assert all(torch.equal(stacked.total[key], one_by_one.total[key]) for key in sent[0])
+
+
 def test_another_order_would_be_seen() -> None:
     sent = messages()
     there, back = (Sum.like("update", sent[0], None) for _ in range(2))
@@ -51,7 +66,7 @@ def test_another_order_would_be_seen() -> None:
 def test_no_more_waits_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "WAITING", 100)
     seen: list[int] = []
-    total = Sum.like("update", torch.ones(10), lambda totals, messages, factors: seen.append(len(messages)))
+    total = Sum.like("update", torch.ones(10), lambda totals, messages: seen.append(len(messages)))
     for _ in range(7):
         total.add(torch.ones(10), 1.0)
     total.finish(mean=False)

@@ -16,6 +16,7 @@ import unskew as us
 from unskew.core import registry
 from unskew.core.federation import Federation
 from unskew.core.method import hyper_parameters
+from unskew.core.outcome import one_by_one
 from unskew.core.plan import Plan
 from unskew.core.server import Report, Snapshot
 from unskew.core.state import as_state, flatten
@@ -100,8 +101,8 @@ def test_order_of_clients_changes_nothing(method: str, engine: str) -> None:
     snap, _ = fed.play(snap)
     fed.store.commit()
     received = fed.received(snap)
-    there = {o.client: o for o in fed.engine.train(2, received, [0, 1, 2], fed.store.get)}
-    back = {o.client: o for o in fed.engine.train(2, received, [2, 0, 1], fed.store.get)}
+    there = {o.client: o for o in one_by_one(fed.engine.train(2, received, [0, 1, 2], fed.store.get))}
+    back = {o.client: o for o in one_by_one(fed.engine.train(2, received, [2, 0, 1], fed.store.get))}
     assert list(back) == [2, 0, 1]
     for k in there:
         for one, other in ((there[k].message, back[k].message), (there[k].mine, back[k].mine)):

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import unskew as us
 from unskew.core.federation import Federation
+from unskew.core.outcome import Together
 from unskew.core.state import State
 from unskew.engine import memory, stack, stacked
 from unskew.engine.fuse import fuse
@@ -83,11 +84,12 @@ def test_a_cohorts_messages_are_gone_when_the_next_one_trains(monkeypatch: pytes
     fed.engine.limit = 1  # type: ignore[attr-defined]
     cohort = stacked.StackedEngine._cohort
 
-    def watched(self: Any, *args: Any) -> list:
+    def watched(self: Any, *args: Any) -> Together:
         gc.collect()
         alive.append([ref() is not None for ref in seen])
         found = cohort(self, *args)
-        seen.append(weakref.ref(next(iter(found[0].message["average"].values()))["3.weight"]._base))
+        weights = next(iter(found.message["average"].values()))["3.weight"]
+        seen.append(weakref.ref(weights if weights._base is None else weights._base))
         return found
 
     monkeypatch.setattr(stacked.StackedEngine, "_cohort", watched)

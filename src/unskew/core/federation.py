@@ -18,27 +18,26 @@ import numpy as np
 from unskew.core.client import Received
 from unskew.core.collector import without_collector
 from unskew.core.finite import finite_terms
-from unskew.core.ledger import Keeps, Ledger, nothing, number
-from unskew.core.letter import Letter
-from unskew.core.messages import Inbox, check_declared, in_order, is_finite
+from unskew.core.intake import Declared, Intake
+from unskew.core.ledger import Keeps, Ledger, nothing
+from unskew.core.messages import Inbox, check_declared, in_order
 from unskew.core.method import Method, Task
+from unskew.core.outcome import Outcome, Terms, Together
 from unskew.core.part import Artefact, Exchange, Part
 from unskew.core.per_client import PerClient
 from unskew.core.plan import Plan
 from unskew.core.server import Report, Server, Snapshot
 from unskew.core.settled import until_settled
-from unskew.core.state import Message, State
+from unskew.core.state import State
 from unskew.core.store import ClientStore
 from unskew.errors import UserError
 from unskew.models.model import Model
 
 if TYPE_CHECKING:
-    from unskew.engine.base import Engine, Outcome
+    from unskew.engine.base import Engine
 
 MODEL = Artefact("weights", reduce="mean")
-SAMPLES = Artefact("counts", reduce="sum")
 Phase = Callable[[str, int], None]
-Declared = dict[str, dict[str, Artefact]]  # part -> artefact -> declaration
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Federation:
         is over; the round in which one was not is played again by an engine that looks first. What the store has not
         committed by then is forgotten.
         """
-        report, terms = Report(), dict[int, State]()
+        report, terms = Report(), list[Terms]()
 
         def attempt() -> Snapshot:
             for kept in (report.terms, report.dropped, report.numbers, terms):
@@ -105,7 +104,7 @@ class Federation:
                 parts[part.name] = sent
         return Received(snap.model, parts)
 
-    def _play(self, snap: Snapshot, report: Report, terms: dict[int, State]) -> Snapshot:
+    def _play(self, snap: Snapshot, report: Report, terms: list[Terms]) -> Snapshot:
         """The round, up to what is reported of the clients' loss terms: reading these waits for a GPU."""
         round = snap.round
         participants, absent = self.plan.participants(round), self.plan.absent(round)
@@ -138,30 +137,24 @@ class Federation:
         return replace(snap, seen=snap.seen | set(participants))
 
     def _train(
-        self, snap: Snapshot, participants: list[int], report: Report, terms: dict[int, State]
+        self, snap: Snapshot, participants: list[int], report: Report, terms: list[Terms]
     ) -> tuple[Inbox, dict[str, Inbox]]:
         """The clients' messages, and by part what exchanges after training brought; loss terms go into `terms`."""
         received, busy = self.received(snap), [k for k in participants if self.rows[k]]
         outcomes = _begun(self.engine.train(snap.round, received, busy, self.store.get))
         self._send_down(snap, "train", participants, received)
         parts = {part.name: part for part in self.method.parts}
-        declared = {name: part.sends for name, part in parts.items()}
-        inbox = self._inbox(declared)
         due = [p for p in parts.values() if p.exchange is not None and p.exchange.when == "after training"]
-        shared = {part.name: self._inbox({part.name: part.shares}) for part in due}
-        names = list(parts)
-        for outcome in outcomes:
-            rows = number(self.rows[outcome.client])
-            snap.ledger.up(snap.round, "train", outcome.client, "model", "samples", SAMPLES, rows)
-            terms[outcome.client] = dict(sorted(outcome.terms.items(), key=lambda term: _place(term[0], names)))
-            # Together or not at all: state that belongs to a refused share must not stay with the client.
-            whole = outcome.finite or is_finite(outcome.shared)
-            taken = self._take_in(snap, "train", outcome, inbox, report, declared, whole)
+        mail = self._intake(snap, "train", {name: part.sends for name, part in parts.items()}, report)
+        shared = {part.name: self._intake(snap, "after training", {part.name: part.shares}, report) for part in due}
+        for outcome in mail.one_by_one(outcomes, terms):
+            taken = mail.take_in(outcome)
             for name, sent in outcome.shared.items():
-                one = outcome._replace(message={name: sent}, mine={})
-                self._take_in(snap, "after training", one, shared[name], report, {name: parts[name].shares}, taken)
+                shared[name].take_in(outcome._replace(message={name: sent}, mine={}, shared={}), taken)
             del outcome  # a view of its whole cohort's messages, which would live while the next cohort trains
-        return inbox, shared
+        # Crossing a process may have mixed them.
+        terms[:] = [some.in_order_of(list(parts)) for some in terms]
+        return mail.inbox, {name: each.inbox for name, each in shared.items()}
 
     def _send_down(self, snap: Snapshot, phase: str, clients: Iterable[int], received: Received) -> None:
         snap.ledger.down(snap.round, phase, clients, "model", "weights", MODEL, self._public(received.model))
@@ -170,40 +163,6 @@ class Federation:
             for name, artefact in part.broadcasts.items():
                 if name in sent:
                     snap.ledger.down(snap.round, phase, clients, part.name, name, artefact, sent[name])
-
-    def _take_in(
-        self,
-        snap: Snapshot,
-        phase: str,
-        outcome: Outcome,
-        inbox: Inbox,
-        report: Report,
-        declared: Declared,
-        acceptable: bool = True,
-    ) -> bool:
-        """One client's message: declared, entered in the ledger, refused or added up, its state kept."""
-        client, message = outcome.client, in_order(outcome.message, declared)
-        opened = self._open(snap, client, message) if phase == "train" else message
-        # What was coded can be finite and give a number that is not: then what the engine has seen does not count.
-        finite = outcome.finite if opened is message else None
-        taken = acceptable and inbox.add(client, self.rows[client], opened, finite)
-        for part, sent in message.items():
-            for name, value in sent.items():
-                snap.ledger.up(snap.round, phase, client, part, name, declared[part][name], value)
-        if taken and outcome.mine:
-            self.store.put(client, self.store.get(client) | outcome.mine)
-        elif not taken and client not in report.dropped:
-            report.dropped.append(client)
-        return taken
-
-    def _open(self, snap: Snapshot, client: int, message: Message) -> Message:
-        """The message as it was before the parts sealed it; one that cannot be opened stops the run by name."""
-        try:
-            for part in reversed(self.method.seals):
-                message = part.open(Letter(message, self.method.update, snap.model, self.model.shared))
-        except UserError as error:
-            raise UserError(f"client {client}: {error}") from error
-        return message
 
     def _stand_in(self, snap: Snapshot, absent: list[int], inbox: Inbox, report: Report) -> None:
         """What trains for absent clients, by the server's own engine and outside the ledger: nothing travels.
@@ -246,15 +205,15 @@ class Federation:
             snap.ledger.down(snap.round, due.when, clients, "model", "weights", MODEL, self._public(snap.model))
         else:
             received = received._replace(model={})
-        declared = {part.name: part.shares}
-        inbox = self._inbox(declared)
+        mail = self._intake(snap, due.when, {part.name: part.shares}, report)
         for outcome in self.engine.share(snap.round, part.name, received, clients, self.store.get):
-            self._take_in(snap, due.when, outcome, inbox, report, declared)
-        after = part.collect(self._server(snap, part), inbox.of(part.name))
+            mail.take_in(outcome)
+        after = part.collect(self._server(snap, part), mail.inbox.of(part.name))
         return self._apply(snap, part, after, part.owner or part.edits_model)
 
-    def _inbox(self, declared: Declared) -> Inbox:
-        return Inbox(declared, self.weigh_by_rows, self.engine.add_up)
+    def _intake(self, snap: Snapshot, phase: str, declared: Declared, report: Report) -> Intake:
+        inbox = Inbox(declared, self.weigh_by_rows, self.engine.add_up)
+        return Intake(snap, phase, declared, inbox, report, self.store, self.rows, self.method, self.model.shared)
 
     def _server(self, snap: Snapshot, part: Part) -> Server:
         def generator(*key: int | str) -> np.random.Generator:
@@ -276,18 +235,13 @@ class Federation:
         return {name: t for name, t in model.items() if name not in self.model.private}
 
 
-def _begun(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+def _begun(outcomes: Iterator[Outcome | Together]) -> Iterator[Outcome | Together]:
     """The same, with the first one asked for now: a device trains while the host goes on with other things."""
     first = list(islice(outcomes, 1))
 
-    def all_of() -> Iterator[Outcome]:
+    def all_of() -> Iterator[Outcome | Together]:
         while first:
             yield first.pop()  # and nobody keeps it
         yield from outcomes
 
     return all_of()
-
-
-def _place(term: str, parts: list[str]) -> tuple[int, str]:
-    """A part's term, then the numbers beside it; crossing a process may have mixed them."""
-    return parts.index(term.partition(" ")[0]), term

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -62,6 +62,14 @@ class Ledger:
         """A client sent something."""
         entry = Entry(round, phase, client, "up", part, name, artefact.kind, size_in_bytes(value))
         self._enter(entry, artefact, value)
+
+    def up_rows(
+        self, round: int, phase: str, clients: Iterable[int], columns: Sequence[tuple[str, str, str, int]]
+    ) -> None:
+        """Several clients sent the same things, each (part, name, kind, bytes); none of it is kept."""
+        new = [Entry(round, phase, k, "up", *column) for k in clients for column in columns]
+        self.entries += new
+        self.bytes_up += sum(entry.bytes for entry in new)
 
     def down(
         self, round: int, phase: str, clients: Iterable[int], part: str, name: str, artefact: Artefact, value: Value

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unskew.core.part import Artefact
-from unskew.core.state import Message, Rows, Value
+from unskew.core.state import Message, Rows, Value, tree_map, unstack
 from unskew.core.sums import AddUp, Sum
 from unskew.errors import UserError
 
@@ -75,15 +75,27 @@ class Messages:
 
     def add(self, client: int, weight: float, sent: dict[str, Value], declared: dict[str, Artefact]) -> None:
         """Take one client's artefacts in."""
-        self.clients.append(client)
+        self.add_rows([client], [weight], tree_map(lambda t: t[None], sent), [0], declared)
+
+    def add_rows(
+        self,
+        clients: list[int],
+        weights: list[float],
+        sent: dict[str, Value],
+        at: list[int],
+        declared: dict[str, Artefact],
+    ) -> None:
+        """Take artefacts with a leading axis in, whose row at[i] is that of clients[i]."""
+        self.clients += clients
         for name, value in sent.items():
             how = declared[name].reduce
             if how in ("each", "rows"):
-                self._each.setdefault(name, []).append((client, value))
+                rows = unstack(value, len(at))
+                self._each.setdefault(name, []).extend((k, rows[i]) for k, i in zip(clients, at))
                 continue
             if name not in self._sums:
-                self._sums[name] = Sum.like(name, value, self.add_up)
-            self._sums[name].add(value, weight if how == "mean" else 1.0)
+                self._sums[name] = Sum.like(name, tree_map(lambda t: t[0], value), self.add_up)
+            self._sums[name].add_rows(value, at, weights if how == "mean" else [1.0] * len(at))
 
 
 class Inbox:
@@ -100,11 +112,15 @@ class Inbox:
         """Take one client's message in; False if it was refused. `finite` spares a look that was taken before."""
         if not (finite or is_finite(message)):
             return False
-        self.clients.append(client)
-        weight = float(rows) if self._by_rows else 1.0
-        for part, sent in message.items():
-            self._parts[part].add(client, weight, sent, self._declared[part])
+        self.add_rows([client], [rows], tree_map(lambda t: t[None], message), [0])
         return True
+
+    def add_rows(self, clients: list[int], rows: list[int], message: Message, at: list[int]) -> None:
+        """Take messages with a leading axis in, all of them finite, whose row at[i] is that of clients[i]."""
+        self.clients += clients
+        weights = [float(n) if self._by_rows else 1.0 for n in rows]
+        for part, sent in message.items():
+            self._parts[part].add_rows(clients, weights, sent, at, self._declared[part])
 
     def of(self, part: str) -> Messages:
         """One part's share of the messages."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,8 +17,17 @@ from unskew.errors import UserError
 
 WAITING = 2**29  # bytes of an artefact that wait to be added up together: a round of `pfl-cifar` in one launch
 
-# (totals in float64, the same tensors of each message, each message's factor): adds all of them, in that order.
-AddUp = Callable[[list[Tensor], list[list[Tensor]], list[float]], None]
+
+class Stacked(NamedTuple):
+    """Messages with a leading axis: their tensors [m, ...], the order of the rows, and each one's factor in it."""
+
+    tensors: list[Tensor]
+    at: list[int]
+    factors: list[float]
+
+
+# Adds all messages to totals in float64, in that order.
+AddUp = Callable[[list[Tensor], list[Stacked]], None]
 
 
 @dataclass
@@ -35,7 +44,7 @@ class Sum:
     size: int  # bytes of a message's floats
     weight: float = 0.0
     _wide: list[Tensor] = field(default_factory=list)  # floats of one message in float64; its memory is used again
-    _waiting: list[tuple[list[Tensor], float]] = field(default_factory=list)
+    _waiting: list[Stacked] = field(default_factory=list)
 
     @classmethod
     def like(cls, name: str, value: Value, add_up: AddUp | None) -> Sum:
@@ -51,19 +60,30 @@ class Sum:
         return cls(name, kinds, whole, not isinstance(value, dict), zeros, add_up, floats, size)
 
     def add(self, value: Value, factor: float) -> None:
-        self.weight += factor
+        """One client's value."""
+        self.add_rows({key: t[None] for key, t in as_state(value).items()}, [0], [factor])
+
+    def add_rows(self, value: Value, at: list[int], factors: list[float]) -> None:
+        """The rows of values with a leading axis, all of them, in that order."""
         named = as_state(value)
         self._check(named)
+        for factor in factors:
+            self.weight += factor
         # By name: a message that crossed a process may list its tensors in another order.
-        floats = [named[key] for key in self.floats]
-        if floats and self.add_up is not None:
-            self._wait(floats, factor)
-        elif floats:  # two launches for all tensors of a client instead of two for each
-            self._wide = self._wide or [torch.empty_like(self.total[key]) for key in self.floats]
-            torch._foreach_copy_(self._wide, floats)
+        rows = Stacked([named[key] for key in self.floats], at, factors)
+        if self.floats and self.add_up is not None:
+            self._wait(rows)
+        elif self.floats:
+            self._add_one_by_one(rows)
+        for key in self.whole:
+            self.total[key] += named[key].long().sum(0)
+
+    def _add_one_by_one(self, rows: Stacked) -> None:
+        """Two launches for all tensors of a client instead of two for each."""
+        self._wide = self._wide or [torch.empty_like(self.total[key]) for key in self.floats]
+        for i, factor in zip(rows.at, rows.factors):
+            torch._foreach_copy_(self._wide, [t[i] for t in rows.tensors])
             torch._foreach_add_([self.total[key] for key in self.floats], self._wide, alpha=factor)
-        if self.whole:
-            torch._foreach_add_([self.total[key] for key in self.whole], [named[key].long() for key in self.whole])
 
     def finish(self, mean: bool) -> Any:
         """The sum or the weighted mean; a mean of integers has no meaning and is the first client's value."""
@@ -83,27 +103,26 @@ class Sum:
         """A kernel reads as many numbers of a message as the sum has."""
         for key, (dtype, shape) in self.kinds.items():
             found = named.get(key)
-            if found is None or found.shape != shape or found.dtype != dtype:
+            if found is None or found.shape[1:] != shape or found.dtype != dtype:
                 raise UserError(
                     f"artefact {self.name}: expected {key or 'a tensor'} of every client to be {dtype} "
                     f"{list(shape)} as the first client's, found {_like(found)}; sums and means need that, "
                     "reduce='each' does not"
                 )
 
-    def _wait(self, tensors: list[Tensor], factor: float) -> None:
-        self._waiting.append((tensors, factor))
-        if len(self._waiting) * self.size > WAITING:
+    def _wait(self, rows: Stacked) -> None:
+        self._waiting.append(rows)
+        if sum(len(each.at) for each in self._waiting) * self.size > WAITING:
             self._catch_up()
 
     def _catch_up(self) -> None:
         if self._waiting and self.add_up is not None:
-            tensors, factors = map(list, zip(*self._waiting))
-            self.add_up([self.total[key] for key in self.floats], tensors, factors)
+            self.add_up([self.total[key] for key in self.floats], self._waiting)
         self._waiting = []
 
 
 def _like(t: Tensor | None) -> str:
-    return "none" if t is None else f"{t.dtype} {list(t.shape)}"
+    return "none" if t is None else f"{t.dtype} {list(t.shape[1:])}"
 
 
 def _zeros(like: State) -> State:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,11 +14,12 @@ from torch import Tensor
 
 from unskew.core.client import OWN, Facts, Newcomer, Received, prepare_batch
 from unskew.core.method import Method, Task
+from unskew.core.outcome import Outcome, Together
 from unskew.core.part import Part, Sizes
 from unskew.core.per_client import ByRule, PerClient
 from unskew.core.plan import Plan
 from unskew.core.server import StandIn
-from unskew.core.state import Message, State, Tree, tree_map
+from unskew.core.state import State, Tree, tree_map
 from unskew.core.sums import AddUp
 from unskew.core.view import Batch, at_least_float32
 from unskew.core.work import Work
@@ -63,17 +64,6 @@ class Source:
         return ByRule(count)
 
 
-class Outcome(NamedTuple):
-    """What one client's round gave."""
-
-    client: int
-    message: Message
-    mine: Tree
-    terms: dict[str, Tensor]
-    shared: Message = {}  # what exchanges after training sent; never changed in place
-    finite: bool | None = None  # True where the engine answers for it, at the latest in `settle`; None: look
-
-
 @dataclass(frozen=True)
 class Score:
     """Predictions on a set of rows: confusion [true, predicted] and the sum of the cross-entropies."""
@@ -103,7 +93,7 @@ class Engine(Protocol):
 
     def train(
         self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
-    ) -> Iterator[Outcome]: ...
+    ) -> Iterator[Outcome | Together]: ...
 
     def stand_in(
         self, round: int, received: Received, rows: dict[int, StandIn], mine: dict[int, Tree]

@@ -13,10 +13,11 @@ import torch
 
 from unskew.core.client import Received, client_round, own
 from unskew.core.messages import pack
+from unskew.core.outcome import Outcome
 from unskew.core.server import StandIn
 from unskew.core.state import Message, State, Tree, flatten, unflatten
 from unskew.core.sums import AddUp
-from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
+from unskew.engine.base import Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, OneClient
 from unskew.engine.ragged import Padding
 from unskew.engine.sealing import seal_draws, seal_one

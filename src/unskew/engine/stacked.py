@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,13 +21,14 @@ from torch.utils._pytree import tree_leaves
 
 from unskew.core.client import OWN, Received, begin, finish, for_steps, own, step_loss
 from unskew.core.method import Method
+from unskew.core.outcome import Outcome, Together, one_by_one
 from unskew.core.part import Part
 from unskew.core.server import StandIn
 from unskew.core.state import State, Tree, stack, unstack
 from unskew.core.work import Work
 from unskew.engine import kernels
 from unskew.engine.ahead import Ahead
-from unskew.engine.base import Outcome, Score, Setting, Source, one_thread, sum_of, to_device
+from unskew.engine.base import Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, longest_first, signature
 from unskew.engine.fuse import fuse
 from unskew.engine.layers import for_stack
@@ -38,6 +39,8 @@ from unskew.engine.scoring import in_parts
 from unskew.engine.sealing import seal_many
 from unskew.engine.sharing import share_many
 from unskew.engine.stack import Stack, shape_of
+
+T = TypeVar("T")
 
 CHUNK = 2000  # rows scored at once
 LARGE, SMALL = 5000, 3 * 32 * 32  # rows scored at once on a GPU if they have so few numbers: a pass waits for launches
@@ -76,8 +79,8 @@ class StackedEngine:
 
     def train(
         self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
-    ) -> Iterator[Outcome]:
-        """Every client's outcome, in the order given."""
+    ) -> Iterator[Outcome | Together]:
+        """Every client's outcome, in the order given; all at once where they were trained so."""
         self._doubts, self._computed, self._next = [], [], round + 1
         return self._train(self.setting.source, round, received, clients, mine)
 
@@ -87,7 +90,7 @@ class StackedEngine:
         """The same for stand-ins."""
         source = self.setting.stand_in_source(rows)
         states = {k: mine.get(k) or self.setting.newcomer(k, source) for k in rows}
-        return self._train(source, round, received, list(rows), states.__getitem__)
+        return one_by_one(self._train(source, round, received, list(rows), states.__getitem__))
 
     def share(
         self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
@@ -142,7 +145,7 @@ class StackedEngine:
 
     def _train(
         self, source: Source, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[Outcome | Together]:
         """Cohorts of clients that can be stacked and that fit; outcomes are handed out in the order given."""
         method, _ = self.setting.planned(round)
         groups: dict[tuple[Any, ...], list[int]] = {}
@@ -157,16 +160,19 @@ class StackedEngine:
                 longest = max(group, key=lambda k: len(source.index[k]))
                 self.limit = self._measure(source, round, received, longest, to_device(mine(longest), self.device))
 
-            def play(cohort: list[int]) -> list[Outcome]:
+            def play(cohort: list[int]) -> Together:
                 ordered = longest_first(source, cohort)
                 states = [to_device(tree, self.device) if (tree := mine(k)) else {} for k in ordered]
                 with self._threads():
-                    return self._cohort(source, round, received, ordered, states)
+                    return self._cohort(source, round, received, ordered, states).ordered(cohort)
 
-            for outcomes, fits in self._fitting(group, self.limit, play):
+            for found, fits in self._fitting(group, self.limit, play):
                 self.limit = fits
-                done |= {outcome.client: outcome for outcome in outcomes}
-                del outcomes  # or they would live while the next cohort trains
+                if len(found.clients) == len(clients):
+                    yield found
+                    return
+                done |= {outcome.client: outcome for outcome in found.each()}
+                del found  # or they would live while the next cohort trains
                 while due and due[-1] in done:
                     yield done.pop(due.pop())
 
@@ -187,9 +193,7 @@ class StackedEngine:
         copies = 7 * (2 if method.seals else 1)
         return cohort_size(bytes_of_step(step) + copies * weights, memory_there_is(self.device))
 
-    def _cohort(
-        self, source: Source, round: int, received: Received, clients: list[int], mine: list[Tree]
-    ) -> list[Outcome]:
+    def _cohort(self, source: Source, round: int, received: Received, clients: list[int], mine: list[Tree]) -> Together:
         """Train clients in one stack, the longest first."""
         setting = self.setting
         method, work = setting.in_force(round)
@@ -212,14 +216,13 @@ class StackedEngine:
             message, kept = seal_many(setting, round, received, message, kept, clients)
         means = {name: total / ending.steps for name, total in terms.items()}
         fine = _finite((message, shared), feed.facts.rows)
-        trees = (unstack(tree, len(clients)) for tree in (message, kept, means, shared))
-        found = [Outcome(k, said, state, term, more, True) for k, said, state, term, more in zip(clients, *trees)]
+        found = Together(clients, list(range(len(clients))), message, kept, means, shared)
         if source is setting.source and self._trusts:
             self._doubts.append(fine)
             return found
         self._get_ready()  # before the wait, which takes longer
         # Not finite may be an overflow of the sum: None asks whoever takes the message in to look closely.
-        return [one._replace(finite=whole or None) for one, whole in zip(found, fine.tolist())]
+        return replace(found, finite=[whole or None for whole in fine.tolist()])
 
     def _get_ready(self) -> None:
         """Plans of the next round, and its first batches, if they fit where this round's are and memory lasts."""
@@ -250,9 +253,7 @@ class StackedEngine:
         for k, out, new in zip(clients, *(unstack(tree, len(clients)) for tree in (sent, kept))):
             yield Outcome(k, {part: out} if out else {}, {part: new} if new else {}, {})
 
-    def _fitting(
-        self, clients: list[int], size: int, play: Callable[[list[int]], list[Outcome]]
-    ) -> Iterator[tuple[list[Outcome], int]]:
+    def _fitting(self, clients: list[int], size: int, play: Callable[[list[int]], T]) -> Iterator[tuple[T, int]]:
         """Outcomes of cohorts of at most `size`, and that size; one that does not fit is halved and played again."""
         queue = list(_pieces(clients, size))
         while queue:

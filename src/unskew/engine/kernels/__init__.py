@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unskew.core.optimiser import Descend
-from unskew.core.sums import AddUp
+from unskew.core.sums import AddUp, Stacked
 from unskew.data.augment import Augment
 from unskew.data.dataset import Prepare
 from unskew.engine.kernels import plain
@@ -37,7 +37,7 @@ def builds(device: torch.device) -> bool:
 
     one = torch.ones(1, device=device)
     try:
-        add_up([one.double()], [[one]], [1.0])
+        add_up([one.double()], [Stacked([one], [0], [1.0])])
     except Exception as error:  # whatever it lacks, the run can go on without kernels
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         warnings.warn(f"Triton builds no kernels here, so steps will be slower: {reason}", stacklevel=2)

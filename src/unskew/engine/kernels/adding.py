@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from unskew.core.sums import Stacked
 from unskew.engine.base import sent
 
 BLOCK = 1024  # numbers of a program
@@ -31,7 +32,7 @@ def _add_up(totals, sizes, places, tensor_of, begin, factors, M, total, like, BN
     tl.store(to + at, sums, mask=there)
 
 
-def add_up(totals: list[Tensor], messages: list[list[Tensor]], factors: list[float]) -> None:
+def add_up(totals: list[Tensor], messages: list[Stacked]) -> None:
     """Add factor * message to the totals, message after message.
 
     Number of rows times a float32 is exact in float64, so it is the same whether a product is rounded or not.
@@ -39,20 +40,23 @@ def add_up(totals: list[Tensor], messages: list[list[Tensor]], factors: list[flo
     device = totals[0].device
     # Asked first: a copy that is none takes the host three times as long.
     whole = [
-        [t if t.is_contiguous() and t.device == device else t.to(device).contiguous() for t in message]
-        for message in messages
-    ]
+        some._replace(tensors=[t if t.is_contiguous() and t.device == device else t.to(device).contiguous()
+                               for t in some.tensors])
+        for some in messages
+    ]  # fmt: skip
+    factors = [factor for some in whole for factor in some.factors]
     weights = sent(torch.tensor(factors, dtype=torch.float64), device)
     kinds: dict[torch.dtype, list[int]] = {}
-    for i, t in enumerate(whole[0]):
+    for i, t in enumerate(whole[0].tensors):
         kinds.setdefault(t.dtype, []).append(i)
     for mine in kinds.values():
-        blocks, table = _table([totals[i] for i in mine], [[m[i] for i in mine] for m in whole])
+        some = [each._replace(tensors=[each.tensors[i] for i in mine]) for each in whole]
+        blocks, table = _table([totals[i] for i in mine], some)
         if blocks:
-            _add_up[(blocks,)](*table, weights, len(whole), totals[mine[0]], whole[0][mine[0]], BLOCK)
+            _add_up[(blocks,)](*table, weights, len(factors), totals[mine[0]], some[0].tensors[0], BLOCK)
 
 
-def _table(totals: list[Tensor], messages: list[list[Tensor]]) -> tuple[int, list[Tensor]]:
+def _table(totals: list[Tensor], messages: list[Stacked]) -> tuple[int, list[Tensor]]:
     """How many programs there are; where each total begins, its size, where each of its messages begins, and which
     tensor a program works on from where: all made on the host and sent at once."""
     sizes = np.array([t.numel() for t in totals])
@@ -61,7 +65,7 @@ def _table(totals: list[Tensor], messages: list[list[Tensor]]) -> tuple[int, lis
     columns = [
         np.array([t.data_ptr() for t in totals]),
         sizes,
-        np.array([[t.data_ptr() for t in message] for message in messages]).T.reshape(-1),
+        np.concatenate([_rows(some) for some in messages], 1).reshape(-1),
         np.repeat(np.arange(len(totals)), counts),
         (np.arange(counts.sum()) - np.repeat(first, counts)) * BLOCK,
     ]
@@ -69,3 +73,10 @@ def _table(totals: list[Tensor], messages: list[list[Tensor]]) -> tuple[int, lis
     columns = [np.pad(column, (0, len(column) % 2)) for column in columns]
     there = sent(torch.from_numpy(np.concatenate(columns)), totals[0].device)
     return int(counts.sum()), list(there.split([len(column) for column in columns]))
+
+
+def _rows(some: Stacked) -> np.ndarray:
+    """[tensors, messages] where each message's begins."""
+    begin = np.array([t.data_ptr() for t in some.tensors])[:, None]
+    step = np.array([t.nbytes // len(t) for t in some.tensors])[:, None]
+    return begin + step * np.array(some.at)

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from unskew.core.client import Received
+from unskew.core.outcome import one_by_one
 from unskew.core.state import State
 from unskew.core.view import Frozen
 from unskew.engine.base import Setting
@@ -69,7 +70,7 @@ def _case(world: World, start: State, case: str, say: Say) -> None:
     task = replace(setting.task, rounds=round)
     setting = replace(setting, source=replace(setting.source, index=index), task=task)
     engine = StackedEngine(setting) if setting.device.type == "cuda" else LoopEngine(setting, 1)
-    outcomes = engine.train(round, Received(start, {}), list(index), setting.newcomer)
+    outcomes = one_by_one(engine.train(round, Received(start, {}), list(index), setting.newcomer))
     # Copies: an engine may use its memory again for the next client.
     states = [{n: t.clone() for n, t in o.message["average"]["weights"].items()} for o in outcomes]  # type: ignore[union-attr]
     engine.close()

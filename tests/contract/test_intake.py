@@ -1,0 +1,60 @@
+"""A cohort that is taken in at once leaves what its clients leave one by one, for every method."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from small import federation
+
+from unskew.core.federation import Federation
+from unskew.core.intake import Intake
+from unskew.core.ledger import Entry
+from unskew.core.outcome import Together
+from unskew.core.state import State, flatten
+
+AT_ONCE = ("fedavg", "fedprox", "fedlmd", "scaffold", "moon", "fednova")
+
+
+def played(fed: Federation) -> tuple[State, list[Entry], list[dict]]:
+    """Server and clients after two rounds, the ledger, and what the rounds reported."""
+    snap, entries, told = fed.start(), [], []
+    for _ in range(2):
+        snap, report = fed.play(snap)
+        fed.store.commit()
+        entries += snap.ledger.entries
+        told.append({"terms": report.terms, "dropped": report.dropped, "order": [list(t) for t in report.terms.values()],
+                     "bytes": (snap.ledger.bytes_up, snap.ledger.bytes_down)})  # fmt: skip
+    clients = {str(k): fed.store.get(k) for k in range(3)}
+    return flatten({"model": snap.model, "parts": snap.parts, "clients": clients}), entries, told
+
+
+def test_at_once_or_one_by_one(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[int]] = []
+    rows = Intake._take_in_rows
+
+    def counted(self: Intake, some: Together) -> None:
+        seen.append(some.clients)
+        rows(self, some)
+
+    monkeypatch.setattr(Intake, "_take_in_rows", counted)
+    state, entries, told = played(federation(method, "stacked"))
+    monkeypatch.setattr(Intake, "_at_once", lambda self, some: False)
+    other, also, same = played(federation(method, "stacked"))
+    assert seen == ([[0, 1, 2], [0, 1]] if method in AT_ONCE else seen)
+    assert entries == also
+    assert told == same
+    assert state.keys() == other.keys()
+    assert all(torch.equal(state[name], other[name]) for name in state)
+
+
+@pytest.mark.parametrize("why", ["recorded", "sealed", "several cohorts"])
+def test_clients_that_must_be_seen_are_taken_in_one_by_one(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Intake, "_take_in_rows", lambda *_: pytest.fail("taken in at once"))
+    fed = federation("fedavg+topk" if why == "sealed" else "fedavg", "stacked")
+    if why == "recorded":
+        fed = replace(fed, keeps=lambda round, client: client == 1)
+    if why == "several cohorts":
+        fed.engine.limit = 2  # type: ignore[attr-defined]
+    snap, _ = fed.play(fed.start())
+    kept = {sent.entry.client for sent in snap.ledger.kept}
+    assert kept == ({1} if why == "recorded" else set())

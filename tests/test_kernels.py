@@ -40,7 +40,7 @@ for a, b in zip(*(torch.autograd.grad(out.square().sum(), list(state.values())) 
 """
 SGD = """
 import torch
-from unskew.core.optimiser import slots_of
+from unskew.core.optimiser import Descent, slots_of
 from unskew.core.work import Work
 from unskew.engine.kernels import descending
 descending.SMALL = 100
@@ -52,15 +52,15 @@ for keys in ({}, {"momentum": 0.9, "weight_decay": 0.1}, {"momentum": 0.9, "nest
     work, rate = Work(batch=1, lr=1.0, **keys), torch.zeros(())
     ours = [torch.randn(2, 3000), torch.randn(2, 40), torch.randn(2, 300).double(), torch.randn(500, 2).T]
     theirs = [t.clone().requires_grad_() for t in ours]
-    optimiser = work.make(ours, [slots_of(work, t) for t in ours], rate, descending.descend)
+    descent = Descent(sgd=descending.descend)
+    optimiser = work.make(ours, [slots_of(work, t) for t in ours], rate, descent)
     optimiser._fused, optimiser.lr = True, rate  # as on a GPU
     known = torch.optim.SGD(theirs, 1.0, **keys)
     for lr in (0.1, 0.05, 0.2):
         known.param_groups[0]["lr"] = float(rate.fill_(lr))
-        for a, b in zip(ours, theirs):
-            a.grad = torch.randn_like(a)
-            b.grad = a.grad.clone()
-        optimiser.step()
+        for t in theirs:
+            t.grad = torch.randn_like(t)
+        optimiser.step(t.grad.clone() for t in theirs)
         known.step()
     torch.testing.assert_close(ours, [t.detach() for t in theirs])
     assert len(seen) == 3 and all(t is ours[0] for t in seen), len(seen)

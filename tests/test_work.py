@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from unskew.core import work as module
 from unskew.core.client import descend_step
-from unskew.core.optimiser import slots_of
-from unskew.core.work import Work, clip_gradients
+from unskew.core.optimiser import Descent, slots_of
+from unskew.core.work import Work
 from unskew.experiment import LocalConfig
 
 FEDLMD = {"lr": 0.01, "schedule": {"name": "exponential", "rate": 0.99}}
@@ -92,7 +93,7 @@ def test_effective_steps_are_how_far_unit_gradients_go(keys: dict[str, Any], ste
     work, w = Work(batch=1, lr=1.0, **keys), torch.zeros((), dtype=torch.float64, requires_grad=True)
     optimiser = work.make([w])
     for _ in range(steps):
-        descend_step(w * 1.0, {"w": w}, optimiser, work, stacked=False)
+        descend_step(w * 1.0, optimiser, work, stacked=False)
     assert -w.item() == pytest.approx(work.effective_steps(steps), rel=1e-12)
 
 
@@ -103,7 +104,7 @@ def test_adam_that_forgets_is_sign_descent(slope: float) -> None:
     w = torch.zeros((), dtype=torch.float64, requires_grad=True)
     optimiser = work.make([w])
     for step in range(1, 6):
-        descend_step(slope * w, {"w": w}, optimiser, work, stacked=False)
+        descend_step(slope * w, optimiser, work, stacked=False)
         assert w.item() == pytest.approx(-0.01 * step, rel=1e-5)
 
 
@@ -111,9 +112,9 @@ def test_adam_that_remembers_is_not() -> None:
     """Gradients 1 then -1: a remembering Adam takes a much shorter second step than lr."""
     work, w = Work(batch=1, lr=0.01, optimiser="adam"), torch.zeros((), dtype=torch.float64, requires_grad=True)
     optimiser = work.make([w])
-    descend_step(w * 1.0, {"w": w}, optimiser, work, stacked=False)
+    descend_step(w * 1.0, optimiser, work, stacked=False)
     first = w.item()
-    descend_step(w * -1.0, {"w": w}, optimiser, work, stacked=False)
+    descend_step(w * -1.0, optimiser, work, stacked=False)
     assert first == pytest.approx(-0.01, rel=1e-5)
     assert abs(w.item() - first) < 0.002
 
@@ -128,16 +129,8 @@ def gradients(seed: int = 0) -> dict[str, Tensor]:
     }
 
 
-def with_grad(grad: Tensor) -> Tensor:
-    leaf = torch.zeros_like(grad, requires_grad=True)
-    leaf.grad = grad.clone()
-    return leaf
-
-
 def clipped(grads: dict[str, Tensor], limit: float, stacked: bool) -> dict[str, Tensor]:
-    leaves = {name: with_grad(grad) for name, grad in grads.items()}
-    clip_gradients(leaves.values(), limit, stacked)
-    return {name: leaf.grad for name, leaf in leaves.items()}
+    return dict(zip(grads, module.clipped(list(grads.values()), limit, stacked)))
 
 
 def test_clipping_by_hand() -> None:
@@ -180,9 +173,7 @@ def test_clipping_a_stack_of_scalars() -> None:
 
 
 def test_clipping_no_gradient_at_all() -> None:
-    leaf = torch.zeros(2, requires_grad=True)
-    clip_gradients([leaf], 1.0, False)
-    assert leaf.grad is None
+    assert clipped({}, 1.0, False) == {}
     assert clipped({"a": torch.zeros(2, 3)}, 1.0, True)["a"].tolist() == [[0.0] * 3] * 2
 
 
@@ -203,7 +194,7 @@ def descended(work: Work, leaves: dict[str, Tensor], stacked: bool, pick: int | 
     for step in range(6):
         grads = {name: grad[pick] for name, grad in gradients(step).items()}
         loss = sum((leaf * grads[name]).sum() for name, leaf in leaves.items())
-        descend_step(loss, leaves, optimiser, work, stacked)
+        descend_step(loss, optimiser, work, stacked)
     return {name: leaf.detach() for name, leaf in leaves.items()}
 
 
@@ -217,25 +208,36 @@ def test_one_optimiser_on_a_stack_is_one_for_each_client(keys: dict[str, Any]) -
             torch.testing.assert_close(together[name][k], alone[name], rtol=1e-13, atol=1e-15)
 
 
-def by_torch(work: Work, leaves: list[Tensor]) -> torch.optim.Optimizer:
+class ByTorch:
     """The class that people know."""
-    if work.optimiser == "sgd":
-        keys = {"momentum": work.momentum, "nesterov": work.nesterov}
-        return torch.optim.SGD(leaves, work.lr, weight_decay=work.weight_decay, **keys)
-    kind = torch.optim.Adam if work.optimiser == "adam" else torch.optim.AdamW
-    return kind(leaves, work.lr, work.betas, weight_decay=work.weight_decay)
+
+    def __init__(self, work: Work, leaves: list[Tensor]) -> None:
+        self.leaves = leaves
+        kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[work.optimiser]
+        sgd: dict[str, Any] = {"momentum": work.momentum, "nesterov": work.nesterov}
+        more = sgd if work.optimiser == "sgd" else {"betas": work.betas}
+        self.torchs = kind(leaves, work.lr, weight_decay=work.weight_decay, **more)
+        self.state = self.torchs.state
+
+    def gradients(self, loss: Tensor) -> list[Tensor]:
+        return list(torch.autograd.grad(loss, self.leaves))
+
+    def step(self, grads: list[Tensor]) -> None:
+        for leaf, grad in zip(self.leaves, grads):
+            leaf.grad = grad
+        self.torchs.step()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("keys", OPTIMISERS)
 def test_optimisers_are_those_of_torch_to_the_bit(keys: dict[str, Any], dtype: torch.dtype) -> None:
     work, found = Work(batch=1, lr=0.05, **keys), []
-    for make in (work.make, lambda leaves: by_torch(work, leaves)):
+    for make in (work.make, lambda leaves: ByTorch(work, leaves)):
         leaves = {name: t.to(dtype).requires_grad_() for name, t in gradients(99).items()}
         optimiser = make(list(leaves.values()))
         for step in range(6):
             loss = sum((leaf * g.to(dtype)).sum() for leaf, g in zip(leaves.values(), gradients(step).values()))
-            descend_step(loss, leaves, optimiser, work, stacked=False)
+            descend_step(loss, optimiser, work, stacked=False)
         found.append(leaves)
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
     assert not torch.equal(found[0]["a"], gradients(99)["a"].to(dtype))
@@ -250,13 +252,13 @@ def test_an_engines_own_descent_takes_the_place_of_torchs(momentum: float) -> No
         calls.append((leaves, grads, list(velocities), keys))
         velocities[:] = [torch.full_like(leaf, 3.0) for leaf in leaves] if keys["momentum"] else []
 
-    leaf = with_grad(torch.ones(2, 3))
-    optimiser = work.make([leaf], descend=descend)
+    leaf, found = torch.zeros(2, 3, requires_grad=True), object()
+    optimiser = work.make([leaf], descent=Descent(lambda loss, leaves: [found], descend))
     for _ in range(2):
-        optimiser.step()
+        optimiser.step(optimiser.gradients(leaf.sum()))
     (leaves, grads, before, keys), (_, _, after, _) = calls
     assert leaves[0] is leaf
-    assert grads[0] is leaf.grad
+    assert grads == [found]
     assert leaf.sum() == 0
     assert keys == {
         "lr": 0.05, "momentum": momentum, "weight_decay": 0.01, "nesterov": False,
@@ -269,7 +271,7 @@ def test_unused_parameter_still_decays() -> None:
     """A leaf the loss does not touch has gradient 0, as in PyTorch with zero_grad(set_to_none=False): 1 - 0.1*0.5."""
     work = Work(batch=1, lr=0.1, weight_decay=0.5)
     used, idle = (torch.ones((), dtype=torch.float64, requires_grad=True) for _ in range(2))
-    descend_step(used * 1.0, {"u": used, "i": idle}, work.make([used, idle]), work, stacked=False)
+    descend_step(used * 1.0, work.make([used, idle]), work, stacked=False)
     assert idle.item() == pytest.approx(0.95)
 
 
@@ -291,8 +293,6 @@ def test_slots_made_before_and_a_rate_in_a_tensor_change_nothing(kind: dict) -> 
         for step, lr in enumerate((0.1, 0.1, 0.05)):
             rate.fill_(lr)
             optimiser.lr = rate if fused else lr
-            for leaf in leaves:
-                leaf.grad = torch.sin(leaf.detach() * (step + 1))
-            optimiser.step()
+            optimiser.step([torch.sin(leaf.detach() * (step + 1)) for leaf in leaves])
         ends.append(torch.cat([leaf.detach().flatten() for leaf in leaves]))
     torch.testing.assert_close(*ends)

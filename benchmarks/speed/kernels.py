@@ -22,6 +22,7 @@ from unskew.engine.kernels import bands, plain
 from unskew.engine.kernels.adding import add_up
 from unskew.engine.kernels.convolution import Convolve
 from unskew.engine.kernels.descending import BLOCK, SMALL, descend, move
+from unskew.engine.kernels.following import follow
 from unskew.engine.kernels.masks import Drop
 from unskew.engine.kernels.norm import Normalise
 from unskew.engine.kernels.picking import pick
@@ -66,6 +67,8 @@ PICKED = [
 ]
 # Weight decay, momentum, nesterov
 DESCENTS = [(0.0, 0.0, False), (0.1, 0.0, False), (0.0, 0.9, False), (0.1, 0.9, False), (0.1, 0.9, True)]
+# Clients, rows of a batch, outputs and inputs of a linear layer
+FOLLOWED = [(2, 10, 20, 72), (1, 50, 64, 128), (3, 70, 33, 65)]
 WANTED = {"float32": 3e-6, "tf32": 3e-3, "bf16": 1e-2}
 
 
@@ -171,6 +174,8 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
     for decay, momentum, nesterov in DESCENTS:
         name = f"descent {decay:g} {momentum:g}{' nesterov' if nesterov else ''}"
         found[name] = descent_apart(device, decay, momentum, nesterov)
+        for m, b, o, i in FOLLOWED:
+            found[f"{name} along {b}x{o}x{i}"] = follow_apart(device, dtype, (m, b, o, i), decay, momentum, nesterov)
     for shape, options, *rest in PICKED:
         how = "x".join(map(str, shape)) + " " + " ".join(str(int(option)) for option in options)
         found[f"rows {how} {rest}"] = rows_apart(device, dtype, shape, Augment(*options), *rest)
@@ -208,8 +213,12 @@ def sums_apart(device: str, dtype: torch.dtype) -> float:
     for rows, message in zip((12.0, 2731.0, 500.0), messages):
         ours.add(message, rows)
         theirs.add(message, rows)
-    ours.finish(mean=True)
-    return 0.0 if all(torch.equal(ours.total[k], theirs.total[k]) for k in ours.total) else 1.0
+    stacked = Sum.like("update", messages[0], add_up)
+    stacked.add_rows(
+        {k: torch.stack([m[k] for m in reversed(messages)]) for k in "bw"}, [2, 1, 0], [12.0, 2731.0, 500.0]
+    )
+    sums = [each.finish(mean=True) and each.total for each in (ours, stacked)]
+    return 0.0 if all(torch.equal(total[k], theirs.total[k]) for total in sums for k in total) else 1.0
 
 
 def spread_apart(device: str, dtype: torch.dtype, m: int, n: int) -> float:
@@ -245,6 +254,30 @@ def descent_apart(device: str, decay: float, momentum: float, nesterov: bool) ->
     kept = all(torch.equal(t[1], b) for t, b in zip(memory, beyond))
     slots = [(v, theirs.state[e]["momentum_buffer"]) for v, e in zip(velocities, exact)]
     pairs = [*((leaf, e.detach()) for leaf, e in zip(leaves, exact)), *slots]
+    return float(torch.tensor([far(a, b) for a, b in pairs]).max()) if kept else 1.0
+
+
+def follow_apart(
+    device: str, dtype: torch.dtype, shape: tuple[int, int, int, int], decay: float, momentum: float, nesterov: bool
+) -> float:
+    """Two steps along a product and what is beside it, against torch's SGD in float64, by the way that weights went."""
+    (m, b, o, i), rate = shape, torch.full((), 0.1, device=device)
+    memory = torch.randn(m + 1, o, i, device=device)
+    leaf, start, beyond = memory[:m], memory[:m].double(), memory[m].clone()
+    velocity = torch.zeros_like(leaf) if momentum else None
+    exact = start.clone().requires_grad_()
+    keys = {"weight_decay": decay, "momentum": momentum, "nesterov": nesterov}
+    theirs = torch.optim.SGD([exact], float(rate), **keys)
+    for beside in (None, torch.randn_like(leaf)):
+        back, rows = (torch.randn(m, b, n, device=device).to(dtype) for n in (o, i))
+        exact.grad = torch.bmm(back.double().transpose(1, 2), rows.double()) + (
+            0 if beside is None else beside.double()
+        )
+        theirs.step()
+        follow(leaf, back, rows, beside, velocity, rate, decay, momentum, nesterov)
+    pairs = [(leaf.double() - start, exact.detach() - start)]
+    pairs += [(velocity, theirs.state[exact]["momentum_buffer"])] if velocity is not None else []
+    kept = torch.equal(memory[m], beyond)
     return float(torch.tensor([far(a, b) for a, b in pairs]).max()) if kept else 1.0
 
 

@@ -15,15 +15,15 @@ from unskew.core.state import State, flatten
 AT_ONCE = ("fedavg", "fedprox", "fedlmd", "scaffold", "moon", "fednova")
 
 
-def played(fed: Federation) -> tuple[State, list[Entry], list[dict]]:
+def played(fed: Federation) -> tuple[State, list[Entry], list]:
     """Server and clients after two rounds, the ledger, and what the rounds reported."""
     snap, entries, told = fed.start(), [], []
     for _ in range(2):
         snap, report = fed.play(snap)
         fed.store.commit()
         entries += snap.ledger.entries
-        told.append({"terms": report.terms, "dropped": report.dropped, "order": [list(t) for t in report.terms.values()],
-                     "bytes": (snap.ledger.bytes_up, snap.ledger.bytes_down)})  # fmt: skip
+        order = [list(report.terms), *(list(terms) for terms in report.terms.values())]
+        told.append([report, order, snap.ledger.bytes_up, snap.ledger.bytes_down])
     clients = {str(k): fed.store.get(k) for k in range(3)}
     return flatten({"model": snap.model, "parts": snap.parts, "clients": clients}), entries, told
 

@@ -114,7 +114,7 @@ def test_widths_train_in_one_memory_and_leave_nothing_there(monkeypatch: pytest.
     one_round(fed)
     made = fed.engine._stack
     assert [lane.step._pool for lane in made._lanes.values()] == pools * 3
-    assert all(leaf.grad is None for lane in made._lanes.values() for leaf in lane.leaves.values())
+    assert not any(pairs for lane in made._lanes.values() for pairs in lane.factors._found.values())
 
 
 def test_rows_that_do_not_fit_are_scored_in_smaller_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

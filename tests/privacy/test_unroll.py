@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from unskew.core import registry
-from unskew.core.work import Work, clip_gradients
+from unskew.core.work import Work, clipped
 from unskew.privacy.cases import ATTACKABLE, case, problem
 from unskew.privacy.opened import opened
 from unskew.privacy.steps import move
@@ -40,11 +40,8 @@ def test_pure_steps_are_those_of_the_optimiser(settings: dict[str, Any]) -> None
         if work.scope == "step":
             for slot in (t for kept in optimiser.state.values() for t in kept.values()):
                 slot.zero_()
-        for name, leaf in leaves.items():
-            leaf.grad = grads[name]
-        if work.clip is not None:
-            clip_gradients(leaves.values(), work.clip, stacked=False)
-        optimiser.step()
+        found = list(grads.values())
+        optimiser.step(found if work.clip is None else clipped(found, work.clip, stacked=False))
         pure, slots = move(work, pure, grads, slots)
     for name, leaf in leaves.items():
         assert torch.allclose(leaf, pure[name], atol=1e-12), name

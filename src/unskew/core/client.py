@@ -19,7 +19,7 @@ from unskew.core.method import Method
 from unskew.core.optimiser import Optimiser
 from unskew.core.state import Message, State, Tree
 from unskew.core.view import Batch, Clock, Frozen, Pass, View
-from unskew.core.work import Work, clip_gradients
+from unskew.core.work import Work, clipped
 from unskew.errors import UserError
 from unskew.models.model import Model
 
@@ -227,19 +227,13 @@ def finish(
     return message, kept
 
 
-def descend_step(loss: Tensor, leaves: State, optimiser: Optimiser, work: Work, stacked: bool) -> None:
-    """One ordinary backward and one optimiser step on the leaves, in place."""
+def descend_step(loss: Tensor, optimiser: Optimiser, work: Work, stacked: bool) -> None:
+    """One backward and one optimiser step on the leaves, in place."""
     if work.scope == "step":
         for slot in (t for slots in optimiser.state.values() for t in slots.values() if isinstance(t, Tensor)):
             slot.zero_()  # the same as forgetting it
-    tensors = list(leaves.values())
-    for leaf, grad in zip(tensors, torch.autograd.grad(loss, tensors, allow_unused=True)):
-        leaf.grad = torch.zeros_like(leaf) if grad is None else grad.contiguous()  # a fused optimiser asks for it
-    if work.clip is not None:
-        clip_gradients(tensors, work.clip, stacked)
-    optimiser.step()
-    for leaf in tensors:  # their memory is for whatever comes next
-        leaf.grad = None
+    grads = optimiser.gradients(loss)
+    optimiser.step(grads if work.clip is None else clipped(grads, work.clip, stacked))
 
 
 def begin(model: Model, state: State) -> tuple[State, State]:
@@ -263,7 +257,7 @@ def client_round(
     seen_by_steps = for_steps(method, received)
     for step in range(feed.steps):
         loss, (buffers, seen) = step_loss(method, model, leaves, buffers, seen_by_steps, mine, facts, feed.at(step))
-        descend_step(loss, leaves, optimiser, work, stacked=False)
+        descend_step(loss, optimiser, work, stacked=False)
         terms = {name: terms.get(name, 0) + term for name, term in seen.items()}
     final = {name: leaf.detach() for name, leaf in leaves.items()} | buffers
     like = facts.counts

@@ -6,8 +6,8 @@ compiler when the first one is made, which costs a run's start more than its fir
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,15 +19,33 @@ from unskew.core.state import State
 if TYPE_CHECKING:
     from unskew.core.work import Work
 
-Descend = Callable[..., None]  # takes what torch's `sgd` takes and does what that does
+
+def gradients(loss: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
+    """Of every leaf, by one ordinary backward."""
+    found = torch.autograd.grad(loss, leaves, allow_unused=True)
+    return [whole(grad, leaf) for grad, leaf in zip(found, leaves)]
+
+
+def whole(grad: Tensor | None, leaf: Tensor) -> Tensor:
+    """Zeros where a loss does not reach a leaf; in one piece, as a fused optimiser asks for it."""
+    return torch.zeros_like(leaf) if grad is None else grad.contiguous()
+
+
+class Descent(NamedTuple):
+    """How gradients are found and leaves moved by them; an engine's may have a form that only its `sgd` knows."""
+
+    gradients: Callable[[Tensor, Sequence[Tensor]], list[Any]] = gradients
+    sgd: Callable[..., None] = sgd  # takes what torch's takes and does what that does
+
+
+PLAIN = Descent()
 
 
 class Optimiser:
     """Moves leaves in place; `state` has each leaf's slots by name.
 
     With `slots` of the caller's, made by `slots_of`, nothing is allocated later. A learning rate in a tensor on a GPU
-    is read there at every step, in one kernel for all leaves, so that a recorded step follows the schedule. `descend`
-    is for an engine that has a faster `sgd`.
+    is read there at every step, in one kernel for all leaves, so that a recorded step follows the schedule.
     """
 
     def __init__(
@@ -36,26 +54,30 @@ class Optimiser:
         work: Work,
         slots: list[State] | None = None,
         lr: Tensor | None = None,
-        descend: Descend | None = None,
+        descent: Descent = PLAIN,
     ):
-        self._leaves, self._work, self._descend = leaves, work, descend or sgd
+        self._leaves, self._work, self._descent = leaves, work, descent
         self._fused = lr is not None and lr.is_cuda
         self.lr: Any = lr if self._fused else work.lr
         self.state: dict[Tensor, State] = dict(zip(leaves, slots or []))
 
+    def gradients(self, loss: Tensor) -> list[Any]:
+        """Of the leaves, as `step` takes them."""
+        return self._descent.gradients(loss, self._leaves)
+
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, grads: Iterable[Any]) -> None:
         """One step along the gradients of the leaves."""
         if self._work.optimiser == "sgd":
-            self._sgd()
+            self._sgd(list(grads))
         else:
-            self._adam()
+            self._adam(list(grads))
 
-    def _sgd(self) -> None:
-        work, grads = self._work, self._grads()
+    def _sgd(self, grads: list[Any]) -> None:
+        work = self._work
         slots = [self.state.setdefault(leaf, {}) for leaf in self._leaves]
         velocity = [slot.get("momentum_buffer") for slot in slots] if work.momentum else []
-        self._descend(
+        self._descent.sgd(
             self._leaves,
             grads,
             velocity,
@@ -71,8 +93,8 @@ class Optimiser:
             if buffer is not None:
                 slot["momentum_buffer"] = buffer
 
-    def _adam(self) -> None:
-        work, grads = self._work, self._grads()
+    def _adam(self, grads: list[Tensor]) -> None:
+        work = self._work
         slots = [self.state.setdefault(leaf, {}) for leaf in self._leaves]
         for leaf, slot in zip(self._leaves, slots):
             if not slot:
@@ -95,9 +117,6 @@ class Optimiser:
             eps=1e-8,
             maximize=False,
         )
-
-    def _grads(self) -> list[Tensor]:
-        return [leaf.grad for leaf in self._leaves if leaf.grad is not None]  # every leaf has one after a backward
 
 
 def slots_of(work: Work, leaf: Tensor) -> State:

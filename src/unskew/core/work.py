@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from unskew.core.optimiser import Descend, Optimiser
+from unskew.core.optimiser import PLAIN, Descent, Optimiser
 from unskew.core.state import State
 
 
@@ -48,13 +48,13 @@ class Work:
         leaves: Iterable[Tensor],
         slots: Iterable[State] = (),
         lr: Tensor | None = None,
-        descend: Descend | None = None,
+        descent: Descent = PLAIN,
     ) -> Optimiser:
         """A fresh optimiser. Only element-wise ones: on stacked leaves they equal one optimiser per client.
 
         `slots` gives it memory of its own (see `Optimiser`); on a GPU it then reads `lr` anew at every step.
         """
-        return Optimiser(list(leaves), self, list(slots), lr, descend)
+        return Optimiser(list(leaves), self, list(slots), lr, descent)
 
     def effective_steps(self, steps: int) -> float:
         """a_k: how far `steps` unit gradients move the weights, in learning rates (FedNova's norm of a)."""
@@ -71,13 +71,11 @@ def _displacement(steps: int, rho: float, nesterov: bool, forget: bool, pull: fl
     return total
 
 
-def clip_gradients(leaves: Iterable[Tensor], limit: float, stacked: bool) -> None:
-    """Scale each client's gradient to at most `limit` in norm; on a stack the norm is per client, never over all."""
-    trained = [leaf for leaf in leaves if leaf.grad is not None]
-    grads = [leaf.grad for leaf in trained if leaf.grad is not None]
+def clipped(grads: list[Tensor], limit: float, stacked: bool) -> list[Tensor]:
+    """Each client's gradient scaled to at most `limit` in norm; on a stack the norm is per client, never over all."""
     square = sum(g.pow(2).reshape(len(g), -1).sum(1) if stacked else g.pow(2).sum() for g in grads)
     if not isinstance(square, Tensor):
-        return
+        return grads
     factor = (limit / square.sqrt().clamp_min(1e-12)).clamp_max(1.0)
-    for leaf, grad in zip(trained, grads):  # never in place: autograd may give two leaves the same tensor
-        leaf.grad = grad * (factor.view(-1, *(1,) * (grad.ndim - 1)) if stacked else factor)
+    # Never in place: autograd may give two leaves the same tensor.
+    return [g * (factor.view(-1, *(1,) * (g.ndim - 1)) if stacked else factor) for g in grads]

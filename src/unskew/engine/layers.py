@@ -109,7 +109,7 @@ def _linear_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, w: Tensor, 
     x = front(x, dims[0], m)
     if dims[1] is None and (bias is None or dims[2] is None):
         return F.linear(x, w, bias)
-    x, w = (t.to(_dtype(t)) for t in (x, front(w, dims[1], m)))
+    x, w = x.to(_dtype(x)), front(w, dims[1], m)
     rows = x.reshape(m, -1, x.shape[-1])
     out = product(rows, w)
     if bias is not None:

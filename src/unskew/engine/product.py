@@ -13,27 +13,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unskew.engine.factors import Factors, who_takes
+
 
 class Product(torch.autograd.Function):
-    """rows [m, b, i] @ weights [m, o, i]^T to [m, b, o]; gradients lie as what they are gradients of."""
+    """rows [m, b, i] @ weights [m, o, i]^T to [m, b, o] in the rows' type; gradients lie as what they are those of.
+
+    `factors` may take the gradient of the weights as it comes: then there is none here.
+    """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weights: Tensor) -> Tensor:
-        ctx.save_for_backward(rows, weights)
-        return torch.bmm(rows, weights.transpose(1, 2))
+    def forward(ctx: Any, rows: Tensor, weights: Tensor, factors: Factors | None) -> Tensor:
+        cast = weights.to(rows.dtype)
+        ctx.save_for_backward(rows, weights, None if cast is weights else cast)
+        ctx.factors = factors
+        return torch.bmm(rows, cast.transpose(1, 2))
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        rows, weights = ctx.saved_tensors
-        into_rows, into_weights = ctx.needs_input_grad
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weights, cast = ctx.saved_tensors
+        into_rows, into_weights, _ = ctx.needs_input_grad
+        if into_weights and ctx.factors is not None and ctx.factors.take(weights, g, rows):
+            into_weights = False
         return (
-            torch.bmm(g, weights) if into_rows else None,
-            torch.bmm(g.transpose(1, 2), rows) if into_weights else None,
+            torch.bmm(g, weights if cast is None else cast) if into_rows else None,
+            torch.bmm(g.transpose(1, 2), rows).to(weights.dtype) if into_weights else None,
+            None,
         )
 
 
 def product(rows: Tensor, weights: Tensor) -> Tensor:
     """The same; within a map or a gradient of a method's own, which know no such rule, by PyTorch's."""
     if torch._C._are_functorch_transforms_active():
-        return torch.bmm(rows, weights.transpose(1, 2))
-    return Product.apply(rows, weights)  # type: ignore[no-untyped-call]
+        return torch.bmm(rows, weights.to(rows.dtype).transpose(1, 2))
+    return Product.apply(rows, weights, who_takes(weights, rows))  # type: ignore[no-untyped-call]

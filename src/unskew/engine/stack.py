@@ -17,11 +17,12 @@ from torch.utils._pytree import tree_leaves
 
 from unskew.core.client import OWN, Facts, Moment, Received, descend_step, step_loss
 from unskew.core.method import Method
-from unskew.core.optimiser import slots_of
+from unskew.core.optimiser import PLAIN, Descent, slots_of
 from unskew.core.state import State, Tree, tree_map
 from unskew.core.work import Work
 from unskew.engine import kernels
 from unskew.engine.base import Setting
+from unskew.engine.factors import Factors
 from unskew.engine.feed import Cohort, shapes
 from unskew.engine.graph import Recorded, new_pool
 from unskew.engine.mapping import vmap
@@ -140,8 +141,11 @@ class _Lane:
         self.leaves = {k: t[:width].detach().requires_grad_() for k, t in stack.leaves.items()}
         self.buffers, self.mine, self.facts = (_head(t, width) for t in (stack.buffers, stack.mine, stack.facts))
         self.slots = [_head(stack.slots[k], width) for k in self.leaves]
-        descend = kernels.descent(stack.setting.device)
-        self.optimiser = self.work.make(self.leaves.values(), self.slots, stack.lr, descend)
+        leaves, sgd = list(self.leaves.values()), kernels.descent(stack.setting.device)
+        plain = self.work.optimiser == "sgd" and self.work.clip is None
+        self.factors = Factors(leaves if sgd and plain else [])
+        descent = Descent(self.factors.gradients, sgd) if sgd else PLAIN
+        self.optimiser = self.work.make(leaves, self.slots, stack.lr, descent)
         model, method, received = stack.setting.model, stack.method, stack.received
         self.each = vmap(lambda p, b, k, f, n: step_loss(method, model, p, b, received, k, f, n))
         self.step: Callable[[], None] = Recorded(self._step, stack.setting.device, stack.pool)
@@ -149,8 +153,9 @@ class _Lane:
     def _step(self) -> None:
         stack, width = self.stack, self.width
         now = tree_map(lambda t: t[:width], stack.batches.take())
-        losses, (buffers, seen) = self.each(self.leaves, self.buffers, self.mine, self.facts, now)
-        descend_step(losses.sum(), self.leaves, self.optimiser, self.work, stacked=True)
+        with self.factors.watching():
+            losses, (buffers, seen) = self.each(self.leaves, self.buffers, self.mine, self.facts, now)
+        descend_step(losses.sum(), self.optimiser, self.work, stacked=True)
         if buffers:  # one launch for all of them
             torch._foreach_copy_([self.buffers[name] for name in buffers], list(buffers.values()))
         for name, term in seen.items():

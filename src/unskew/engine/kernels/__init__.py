@@ -11,7 +11,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from unskew.core.optimiser import Descend
 from unskew.core.sums import AddUp, Stacked
 from unskew.data.augment import Augment
 from unskew.data.dataset import Prepare
@@ -65,7 +64,7 @@ def adder(device: torch.device) -> AddUp | None:
     return add_up
 
 
-def descent(device: torch.device) -> Descend | None:
+def descent(device: torch.device) -> Callable[..., None] | None:
     """What moves a cohort's leaves in place of torch's `sgd`; None where that does."""
     if not there_are(device):
         return None

@@ -14,6 +14,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.optim.sgd import sgd
 
+from unskew.engine.factors import Factored
+from unskew.engine.kernels.following import follow
+
 BLOCK = 2048  # numbers of a program
 WARPS = 8  # of a program: a thread has 2 loads of 16 bytes from each tensor under way, in 32 registers
 SMALL = 2**15  # numbers of a leaf; PyTorch's common launch keeps those with fewer, of which a net may have a hundred
@@ -60,7 +63,7 @@ def move(
 
 def descend(
     leaves: list[Tensor],
-    grads: list[Tensor],
+    grads: list[Tensor | Factored],
     velocities: list[Tensor | None],
     *,
     lr: Any,
@@ -69,18 +72,23 @@ def descend(
     nesterov: bool,
     **others: Any,
 ) -> None:
-    """As torch's `sgd` without dampening, which takes all leaves that the kernel does not, together."""
-    slots = velocities or [None] * len(leaves)
-    rest = []
+    """As torch's `sgd` without dampening, which takes all leaves that the kernels do not, together."""
+    slots, how = velocities or [None] * len(leaves), (weight_decay, momentum, nesterov)
+    rest = dict[int, Tensor]()
     for i, (leaf, grad, velocity) in enumerate(zip(leaves, grads, slots, strict=True)):
-        if takes(lr, leaf, grad, *[velocity] * bool(momentum)):
-            move(leaf, grad, velocity, lr, weight_decay, momentum, nesterov)
+        there = [velocity] * bool(momentum)
+        if isinstance(grad, Factored) and takes(lr, leaf, *there):
+            follow(leaf, *grad, velocity, lr, *how)
+            continue
+        grad = grad.whole() if isinstance(grad, Factored) else grad
+        if takes(lr, leaf, grad, *there):
+            move(leaf, grad, velocity, lr, *how)
         else:
-            rest.append(i)
+            rest[i] = grad
     if rest:
         made = [slots[i] for i in rest] if momentum else []
         sgd(
-            [leaves[i] for i in rest], [grads[i] for i in rest], made,
+            [leaves[i] for i in rest], list(rest.values()), made,
             lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, **others,
         )  # fmt: skip
         for i, velocity in zip(rest, made):  # it makes those that there were not
@@ -88,6 +96,6 @@ def descend(
 
 
 def takes(lr: Any, leaf: Tensor, *others: Tensor | None) -> bool:
-    """Whether the kernel moves a leaf; the others are its gradient and, with momentum, its velocity."""
+    """Whether a kernel moves a leaf; the others are its gradient, if it is whole, and with momentum its velocity."""
     known = (t is not None and t.dtype == torch.float32 and t.is_contiguous() for t in (leaf, *others))
     return isinstance(lr, Tensor) and leaf.numel() >= SMALL and all(known)

@@ -39,7 +39,7 @@ def like_a_client(model: Model, start: State, work: Work) -> Train:
             for i in range(model.depth):
                 h = model.block(state, h, i, train=True, seed=mask)
             buffers = {name: state[name] for name in model.buffers}
-            descend_step(F.cross_entropy(h.float(), rows.y[chosen]), leaves, optimiser, work, stacked=False)
+            descend_step(F.cross_entropy(h.float(), rows.y[chosen]), optimiser, work, stacked=False)
         return {name: leaf.detach() for name, leaf in leaves.items()} | buffers
 
     return train

@@ -1,0 +1,80 @@
+"""A step of SGD along a gradient that is a product: each tile of it is multiplied where its weights are moved.
+
+Weights are read and written once, and velocities; the gradient is nowhere in memory. See `engine/factors` for the gain.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from unskew.engine.kernels.places import LEAST, kind, precision
+
+
+class Tile(NamedTuple):
+    """Outputs and inputs of a tile of weights, rows of the batch that are multiplied at once at most, and warps."""
+
+    outputs: int
+    inputs: int
+    rows: int
+    warps: int
+
+
+TILES = {"half": Tile(64, 64, 64, 4), "tf32": Tile(32, 64, 64, 4), "tf32x3": Tile(64, 64, 64, 4)}
+
+
+@triton.jit
+def _follow(
+    leaf, back, rows, beside, velocity, rate, B, OUT, IN, DECAY, MOMENTUM,
+    NESTEROV: tl.constexpr, PRECISION: tl.constexpr, BO: tl.constexpr, BI: tl.constexpr, BB: tl.constexpr,
+):  # fmt: skip
+    """leaf[m, o, i] moved along the sum over b of back[m, b, o] rows[m, b, i]; a client's numbers count in 32 bits."""
+    m = tl.program_id(2).to(tl.int64)
+    o, i = tl.program_id(1) * BO + tl.arange(0, BO), tl.program_id(0) * BI + tl.arange(0, BI)
+    back += m * B * OUT
+    rows += m * B * IN
+    # Inputs by outputs: turned, the product comes to lie as the weights do without a way through shared memory.
+    turned = tl.zeros([BI, BO], tl.float32)
+    for first in range(0, B, BB):
+        b = first + tl.arange(0, BB)
+        left = tl.load(rows + (b[:, None] * IN + i[None, :]), mask=(b < B)[:, None] & (i < IN)[None, :], other=0.0)
+        right = tl.load(back + (b[:, None] * OUT + o[None, :]), mask=(b < B)[:, None] & (o < OUT)[None, :], other=0.0)
+        turned = tl.dot(tl.trans(left), right, turned, input_precision=PRECISION)
+    d = tl.trans(turned)
+    first, at, there = m * OUT * IN, o[:, None] * IN + i[None, :], (o < OUT)[:, None] & (i < IN)[None, :]
+    w = tl.load(leaf + first + at, mask=there)
+    if beside is not None:
+        d += tl.load(beside + first + at, mask=there)
+    if DECAY is not None:
+        d += DECAY * w
+    if velocity is not None:
+        v = MOMENTUM * tl.load(velocity + first + at, mask=there) + d
+        tl.store(velocity + first + at, v, mask=there)
+        if NESTEROV:
+            d += MOMENTUM * v
+        else:
+            d = v
+    tl.store(leaf + first + at, w - tl.load(rate).to(tl.float32) * d, mask=there)
+
+
+def follow(
+    leaf: Tensor,
+    back: Tensor,
+    rows: Tensor,
+    beside: Tensor | None,
+    velocity: Tensor | None,
+    lr: Tensor,
+    decay: float,
+    momentum: float,
+    nesterov: bool,
+) -> None:
+    """One step of a leaf [m, o, i] in float32; back [m, b, o] and rows [m, b, i] are in float32 or half precision."""
+    (m, b, o), i, tile = back.shape, rows.shape[2], TILES[kind(rows)]
+    deep = max(min(triton.next_power_of_2(b), tile.rows), LEAST)
+    _follow[(triton.cdiv(i, tile.inputs), triton.cdiv(o, tile.outputs), m)](
+        leaf, back, rows, beside, velocity, lr, b, o, i, decay or None, momentum,
+        nesterov, precision(), tile.outputs, tile.inputs, deep, num_warps=tile.warps, num_stages=1,
+    )  # fmt: skip

@@ -59,11 +59,14 @@ class Plan:
         It is one object that is set anew, in half of the time that a new one takes.
         """
         generator: np.random.Generator | None = None
+        start = hashlib.blake2b(f"{_spelt(self.seed)}|{_spelt(round)}|".encode(), digest_size=16)
         for client in clients:
             if generator is None:
                 generator = self.generator(round, client, name)
             else:
-                generator.bit_generator.state = _unused(_hashed(self.seed, round, client, name, bits=128))
+                key = start.copy()
+                key.update(f"{_spelt(client)}|{_spelt(name)}".encode())
+                generator.bit_generator.state = _unused(key.digest())
             yield generator
 
     @property

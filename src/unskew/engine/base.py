@@ -16,7 +16,7 @@ from unskew.core.client import OWN, Facts, Newcomer, Received, prepare_batch
 from unskew.core.method import Method, Task
 from unskew.core.outcome import Outcome, Together
 from unskew.core.part import Part, Sizes
-from unskew.core.per_client import ByRule, PerClient
+from unskew.core.per_client import PerClient
 from unskew.core.plan import Plan
 from unskew.core.server import StandIn
 from unskew.core.state import State, Tree, tree_map
@@ -49,19 +49,23 @@ class Source:
 
     def facts_of(self, clients: list[int]) -> Facts:
         """The same for several, with a leading axis; counted on the host, and moved together."""
-        counts = torch.from_numpy(np.stack([self._counts[k] for k in clients])).to(self.dtype)
-        rows = torch.tensor([float(len(self.index[k])) for k in clients], dtype=self.dtype)
+        each = [self.index[k].numpy() for k in clients]
+        rows = torch.tensor([float(len(own)) for own in each], dtype=self.dtype)
+        counts = torch.from_numpy(self._counted(each)).to(self.dtype)
         return Facts(sent(rows, self.y.device), sent(counts, self.y.device))
 
+    def _counted(self, each: list[np.ndarray]) -> np.ndarray:
+        """[m, classes] labels of each client's rows, all in one pass."""
+        y = self._labels
+        if y.ndim > 1:
+            return np.stack([y[own].sum(0) for own in each])
+        owner = np.repeat(np.arange(len(each)), [len(own) for own in each])
+        found = np.bincount(owner * self.classes + y[np.concatenate(each)], minlength=len(each) * self.classes)
+        return found.reshape(len(each), self.classes)
+
     @cached_property
-    def _counts(self) -> PerClient[np.ndarray]:
-        labels = self.y.cpu()
-
-        def count(client: int) -> np.ndarray:
-            y = labels[self.index[client]]
-            return (y.sum(0) if y.ndim > 1 else torch.bincount(y, minlength=self.classes)).numpy()
-
-        return ByRule(count)
+    def _labels(self) -> np.ndarray:
+        return self.y.cpu().numpy()
 
 
 @dataclass(frozen=True)

@@ -5,25 +5,14 @@ Weights are read and written once, and velocities; the gradient is nowhere in me
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from unskew.engine.kernels.places import LEAST, kind, precision
+from unskew.engine.kernels.places import LEAST, precision
 
-
-class Tile(NamedTuple):
-    """Outputs and inputs of a tile of weights, rows of the batch that are multiplied at once at most, and warps."""
-
-    outputs: int
-    inputs: int
-    rows: int
-    warps: int
-
-
-TILES = {"half": Tile(64, 64, 64, 4), "tf32": Tile(32, 64, 64, 4), "tf32x3": Tile(64, 64, 64, 4)}
+OUTPUTS, INPUTS = 32, 128  # of a tile of weights
+ROWS = 64  # of the batch, multiplied at once at most
 
 
 @triton.jit
@@ -36,12 +25,19 @@ def _follow(
     o, i = tl.program_id(1) * BO + tl.arange(0, BO), tl.program_id(0) * BI + tl.arange(0, BI)
     back += m * B * OUT
     rows += m * B * IN
+    # Read as integers, as rows of a convolution are (conv.py).
+    SINGLE: tl.constexpr = rows.dtype.element_ty == tl.float32
+    if SINGLE:
+        back = back.to(tl.pointer_type(tl.int32), bitcast=True)
+        rows = rows.to(tl.pointer_type(tl.int32), bitcast=True)
     # Inputs by outputs: turned, the product comes to lie as the weights do without a way through shared memory.
     turned = tl.zeros([BI, BO], tl.float32)
     for first in range(0, B, BB):
         b = first + tl.arange(0, BB)
-        left = tl.load(rows + (b[:, None] * IN + i[None, :]), mask=(b < B)[:, None] & (i < IN)[None, :], other=0.0)
-        right = tl.load(back + (b[:, None] * OUT + o[None, :]), mask=(b < B)[:, None] & (o < OUT)[None, :], other=0.0)
+        left = tl.load(rows + (b[:, None] * IN + i[None, :]), mask=(b < B)[:, None] & (i < IN)[None, :], other=0)
+        right = tl.load(back + (b[:, None] * OUT + o[None, :]), mask=(b < B)[:, None] & (o < OUT)[None, :], other=0)
+        if SINGLE:
+            left, right = left.to(tl.float32, bitcast=True), right.to(tl.float32, bitcast=True)
         turned = tl.dot(tl.trans(left), right, turned, input_precision=PRECISION)
     d = tl.trans(turned)
     first, at, there = m * OUT * IN, o[:, None] * IN + i[None, :], (o < OUT)[:, None] & (i < IN)[None, :]
@@ -72,9 +68,9 @@ def follow(
     nesterov: bool,
 ) -> None:
     """One step of a leaf [m, o, i] in float32; back [m, b, o] and rows [m, b, i] are in float32 or half precision."""
-    (m, b, o), i, tile = back.shape, rows.shape[2], TILES[kind(rows)]
-    deep = max(min(triton.next_power_of_2(b), tile.rows), LEAST)
-    _follow[(triton.cdiv(i, tile.inputs), triton.cdiv(o, tile.outputs), m)](
+    (m, b, o), i = back.shape, rows.shape[2]
+    deep = max(min(triton.next_power_of_2(b), ROWS), LEAST)
+    _follow[(triton.cdiv(i, INPUTS), triton.cdiv(o, OUTPUTS), m)](
         leaf, back, rows, beside, velocity, lr, b, o, i, decay or None, momentum,
-        nesterov, precision(), tile.outputs, tile.inputs, deep, num_warps=tile.warps, num_stages=1,
+        nesterov, precision(), OUTPUTS, INPUTS, deep, num_warps=4, num_stages=1,
     )  # fmt: skip

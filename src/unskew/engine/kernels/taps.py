@@ -12,7 +12,7 @@ from unskew.engine.kernels.places import Tile, kind, needs, pairs, places, preci
 PARTS = 512  # programs wanted
 NARROW = 64  # rows of the smallest tile
 # Half precision, TF32 and float32; `python benchmarks/speed/tiles.py` times others.
-FILTERS = {"half": Tile(128, 64, 8, 2), "tf32": Tile(128, 32, 4, 4), "tf32x3": Tile(128, 16, 4, 3)}
+FILTERS = {"half": Tile(128, 64, 8, 2), "tf32": Tile(128, 32, 4, 4), "tf32x3": Tile(128, 32, 4, 3)}
 
 
 @triton.jit

@@ -18,6 +18,7 @@ from torch import Tensor
 from unskew.data.augment import Augment
 from unskew.data.dataset import Prepare, preparer
 from unskew.engine import kernels
+from unskew.process import precision
 
 TWO = """
 import copy, torch
@@ -302,3 +303,33 @@ def test_a_small_value_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> No
     place = torch.zeros(3, 4)
     kernels.spread([place], [torch.ones(4)])
     assert place.sum() == 12
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "limit", "tf32", "taken"),
+    [
+        (torch.float32, 5, 12, False, True),
+        (torch.float32, 5, 12, True, False),
+        (torch.float32, 65, 12, False, False),
+        (torch.float32, 5, 13, False, False),
+        (torch.float64, 5, 12, False, False),
+        (torch.bfloat16, 5, 12, False, False),
+    ],
+)
+def test_products_that_wait_for_their_weights_are_ours_in_float32(
+    kind: torch.dtype, rows: int, limit: int, tf32: bool, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel, for a GPU, is a note."""
+    calls = []
+
+    def note(*given: Tensor) -> Tensor:
+        calls.append(given)
+        return torch.bmm(given[0], given[1].transpose(1, 2))
+
+    monkeypatch.setitem(sys.modules, "unskew.engine.kernels.reading", SimpleNamespace(product=note))
+    monkeypatch.setattr(kernels, "there_are", lambda device: True)
+    monkeypatch.setattr(kernels, "LARGE", limit)
+    x, w = torch.randn(2, rows, 4).to(kind), torch.randn(2, 3, 4).to(kind)
+    with precision("tf32" if tf32 else "float32"):
+        torch.testing.assert_close(kernels.times(x, w), torch.bmm(x, w.transpose(1, 2)))
+    assert len(calls) == taken

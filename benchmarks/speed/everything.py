@@ -19,6 +19,7 @@ SPEED, ALL = [str(HERE)], "unskew-stacked,unskew-loop,bare-loop"
 OURS = "unskew-stacked,bare-loop"  # where the third is far slower and in the tables already
 SCALES = [f"scale-{count}" for count in (10, 30, 100, 300, 1000)]
 CALLS = {
+    "cold": [str(HERE / "cold.py"), "fedlmd-lda", "method=fedlmd", "precision=tf32"],
     "kernels": [str(HERE / "kernels.py")],
     "pfl": [*SPEED, "pfl-cifar", "--systems", f"{ALL},pfl", "--precision", "tf32", "--rounds", "15"],
     "shards": [*SPEED, "lmd-shards-10", "lmd-ragged", "--systems", ALL, "--precision", "tf32", "--rounds", "5"],

@@ -9,11 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+sys.path.insert(0, str(Path(__file__).parent))
+from moved import DESCENTS, FOLLOWED, descent_apart, far, follow_apart
 
 from unskew.core.sums import Sum
 from unskew.data.augment import Augment
@@ -21,13 +25,12 @@ from unskew.data.dataset import preparer
 from unskew.engine.kernels import bands, plain
 from unskew.engine.kernels.adding import add_up
 from unskew.engine.kernels.convolution import Convolve
-from unskew.engine.kernels.descending import BLOCK, SMALL, descend, move
-from unskew.engine.kernels.following import follow
 from unskew.engine.kernels.masks import Drop
 from unskew.engine.kernels.norm import Normalise
 from unskew.engine.kernels.picking import pick
 from unskew.engine.kernels.planes import Depthwise
 from unskew.engine.kernels.pooling import Pool
+from unskew.engine.kernels.reading import product
 from unskew.engine.kernels.scaling import scaled
 from unskew.engine.kernels.spreading import write
 
@@ -65,10 +68,6 @@ PICKED = [
     ((1, 1, 3), (1, True, 1), True, True, "whole"),
     ((3, 8, 8), (0, False, 0), False, False, "whole"),
 ]
-# Weight decay, momentum, nesterov
-DESCENTS = [(0.0, 0.0, False), (0.1, 0.0, False), (0.0, 0.9, False), (0.1, 0.9, False), (0.1, 0.9, True)]
-# Clients, rows of a batch, outputs and inputs of a linear layer
-FOLLOWED = [(2, 10, 20, 72), (1, 50, 64, 128), (3, 70, 33, 65)]
 WANTED = {"float32": 3e-6, "tf32": 3e-3, "bf16": 1e-2}
 
 
@@ -90,10 +89,6 @@ def apart(ours: Callable[..., Tensor], theirs: Callable[..., Tensor], tensors: l
     pairs = [(out.detach(), want.detach()), *grads]
     # Not Python's max, which passes over a NaN.
     return float(torch.tensor([far(a, b) for a, b in pairs]).max())
-
-
-def far(ours: Tensor, exact: Tensor) -> float:
-    return float((ours.double() - exact).norm() / exact.norm().clamp_min(1e-9))
 
 
 def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
@@ -176,6 +171,10 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
         found[name] = descent_apart(device, decay, momentum, nesterov)
         for m, b, o, i in FOLLOWED:
             found[f"{name} along {b}x{o}x{i}"] = follow_apart(device, dtype, (m, b, o, i), decay, momentum, nesterov)
+    for m, b, o, i in FOLLOWED if dtype == torch.float32 else ():
+        tensors = [normal(m, b, i), normal(m, o, i)]
+        exact = torch.bmm(tensors[0].double(), tensors[1].double().transpose(1, 2))
+        found[f"rows times weights {b}x{o}x{i}"] = far(product(*tensors), exact)
     for shape, options, *rest in PICKED:
         how = "x".join(map(str, shape)) + " " + " ".join(str(int(option)) for option in options)
         found[f"rows {how} {rest}"] = rows_apart(device, dtype, shape, Augment(*options), *rest)
@@ -229,56 +228,6 @@ def spread_apart(device: str, dtype: torch.dtype, m: int, n: int) -> float:
         write(memory[:m], value)
         same &= torch.equal(memory, torch.cat([value.expand(m, n), torch.zeros_like(memory[:1])]))
     return 0.0 if same else 1.0
-
-
-def descent_apart(device: str, decay: float, momentum: float, nesterov: bool) -> float:
-    """Four steps at a changing rate against torch's SGD in float64; memory beyond the leaves must stay as it is."""
-    sizes, rate = (1, 500, BLOCK, BLOCK + 1, SMALL + 12, 2 * SMALL), torch.zeros((), device=device)
-    memory = [torch.randn(2, n, device=device) for n in sizes]
-    leaves, beyond = [t[0] for t in memory], [t[1].clone() for t in memory]
-    velocities = [torch.zeros_like(leaf) for leaf in leaves] if momentum else []
-    exact = [leaf.double().requires_grad_() for leaf in leaves]
-    theirs = torch.optim.SGD(exact, 1.0, weight_decay=decay, momentum=momentum, nesterov=nesterov)
-    keys = {"weight_decay": decay, "momentum": momentum, "nesterov": nesterov, "dampening": 0.0, "maximize": False}
-    for step, lr in enumerate((0.1, 0.2, 0.05, 0.4)):
-        theirs.param_groups[0]["lr"] = float(rate.fill_(lr))
-        grads = [torch.randn_like(leaf) for leaf in leaves]
-        for leaf, grad in zip(exact, grads):
-            leaf.grad = grad.double()
-        theirs.step()
-        if step < 2:  # every leaf by the kernel, then only those that it takes
-            for leaf, grad, velocity in zip(leaves, grads, velocities or [None] * len(leaves)):
-                move(leaf, grad, velocity, rate, decay, momentum, nesterov)
-        else:
-            descend(leaves, grads, velocities, lr=rate, fused=True, **keys)
-    kept = all(torch.equal(t[1], b) for t, b in zip(memory, beyond))
-    slots = [(v, theirs.state[e]["momentum_buffer"]) for v, e in zip(velocities, exact)]
-    pairs = [*((leaf, e.detach()) for leaf, e in zip(leaves, exact)), *slots]
-    return float(torch.tensor([far(a, b) for a, b in pairs]).max()) if kept else 1.0
-
-
-def follow_apart(
-    device: str, dtype: torch.dtype, shape: tuple[int, int, int, int], decay: float, momentum: float, nesterov: bool
-) -> float:
-    """Two steps along a product and what is beside it, against torch's SGD in float64, by the way that weights went."""
-    (m, b, o, i), rate = shape, torch.full((), 0.1, device=device)
-    memory = torch.randn(m + 1, o, i, device=device)
-    leaf, start, beyond = memory[:m], memory[:m].double(), memory[m].clone()
-    velocity = torch.zeros_like(leaf) if momentum else None
-    exact = start.clone().requires_grad_()
-    keys = {"weight_decay": decay, "momentum": momentum, "nesterov": nesterov}
-    theirs = torch.optim.SGD([exact], float(rate), **keys)
-    for beside in (None, torch.randn_like(leaf)):
-        back, rows = (torch.randn(m, b, n, device=device).to(dtype) for n in (o, i))
-        exact.grad = torch.bmm(back.double().transpose(1, 2), rows.double()) + (
-            0 if beside is None else beside.double()
-        )
-        theirs.step()
-        follow(leaf, back, rows, beside, velocity, rate, decay, momentum, nesterov)
-    pairs = [(leaf.double() - start, exact.detach() - start)]
-    pairs += [(velocity, theirs.state[exact]["momentum_buffer"])] if velocity is not None else []
-    kept = torch.equal(memory[m], beyond)
-    return float(torch.tensor([far(a, b) for a, b in pairs]).max()) if kept else 1.0
 
 
 def main() -> None:

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from unskew.core.optimiser import whole
-
-LARGE = 2**16  # numbers of one client's weights from which it pays
-FEW = 128  # rows of a batch up to which a product waits for memory and not for the matrix units
+from unskew.engine import kernels
 
 Place = tuple[int, tuple[int, ...]]
 _now: ContextVar[Factors | None] = ContextVar("factors", default=None)
@@ -40,7 +38,7 @@ class Factors:
 
     def __init__(self, leaves: Sequence[Tensor]) -> None:
         self._collects = False
-        large = (t for t in leaves if t.ndim == 3 and t[0].numel() >= LARGE and t.is_contiguous())
+        large = (t for t in leaves if t.ndim == 3 and t[0].numel() >= kernels.LARGE and t.is_contiguous())
         self._found: dict[Place, list[tuple[Tensor, Tensor]]] = {_place(leaf): [] for leaf in large}
 
     @contextlib.contextmanager
@@ -79,7 +77,7 @@ class Factors:
 def who_takes(weights: Tensor, rows: Tensor) -> Factors | None:
     """Who wants the factors of the gradient of these weights, if anybody does."""
     factors = _now.get()
-    wanted = factors is not None and rows.shape[1] <= FEW and _place(weights) in factors._found
+    wanted = factors is not None and rows.shape[1] <= kernels.FEW and _place(weights) in factors._found
     return factors if wanted else None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unskew.engine import kernels
 from unskew.engine.factors import Factors, who_takes
 
 
@@ -27,7 +28,7 @@ class Product(torch.autograd.Function):
         cast = weights.to(rows.dtype)
         ctx.save_for_backward(rows, weights, None if cast is weights else cast)
         ctx.factors = factors
-        return torch.bmm(rows, cast.transpose(1, 2))
+        return kernels.times(rows, cast)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:

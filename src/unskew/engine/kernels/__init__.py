@@ -19,6 +19,7 @@ from unskew.engine.kernels import plain
 HALF_AND_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
 FILTER = 15  # largest side of a filter, and padding: the kernels keep a bit for each line and column in 32
 NUMBERS = 2**31  # of a client's rows before or after a convolution: the kernels count them in 32 bits
+FEW, LARGE = 64, 2**16  # rows of a client up to which, and weights from which a product waits for the weights alone
 LAUNCH = 2**20  # bytes to write at which a launch of ours, longer for the host than PyTorch's, begins to pay
 PLANE = 2**16  # numbers of a plane that one program pools: more take minutes to compile, and 2^20 are all Triton takes
 IMAGE = 2**24  # numbers that a row may span when it is picked: a GPU counts 2^16 blocks of 512 of them, less one
@@ -84,6 +85,17 @@ def spread(places: list[Tensor], values: list[Tensor]) -> None:
         from unskew.engine.kernels.spreading import write
 
         write(place, value)
+
+
+def times(rows: Tensor, weights: Tensor) -> Tensor:
+    """rows [m, b, i] @ weights [m, o, i]^T to [m, b, o]."""
+    single = rows.dtype == weights.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
+    reads = rows.shape[1] <= FEW and weights[0].numel() >= LARGE
+    if not (single and reads and ours(rows, weights)):
+        return torch.bmm(rows, weights.transpose(1, 2))
+    from unskew.engine.kernels.reading import product
+
+    return product(rows.contiguous(), weights.contiguous())
 
 
 def convolve(

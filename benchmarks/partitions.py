@@ -1,11 +1,17 @@
-"""Seconds that partitions of 50,000 labels take: python benchmarks/partitions.py"""
+"""Seconds that partitions of 50,000 labels take.
 
+python benchmarks/partitions.py
+python benchmarks/partitions.py --known  # draw published splits from the start: writes src/unskew/data/known.json
+"""
+
+import json
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
-from unskew.data import skew
+from unskew.data import deal, known, skew
 from unskew.data.partition import Dirichlet, split
 
 CASES = {
@@ -13,9 +19,29 @@ CASES = {
     "dirichlet 0.05 over 100 clients, at least 10 rows": Dirichlet(clients=100, alpha=0.05, min=10),
     "dirichlet 0.01 over 20 clients": Dirichlet(clients=20, alpha=0.01),
 }
+# Seed, rows of each class, clients, alpha, cap, least: CIFAR-10 in FedLMD's Table 3, the paper's draw and two others
+PUBLISHED = [(seed, [5000] * 10, 100, 0.05, True, 10) for seed in (19940817, 1, 2)]
+KNOWN = Path(known.__file__).with_name("known.json")
+
+
+def drawn(seed: int, sizes: list[int], clients: int, alpha: float, cap: bool, least: int) -> tuple[str, dict]:
+    """Name and entry of a split, by every draw there is."""
+    old, piles = np.random.RandomState(seed), [np.arange(n) for n in sizes]
+    name = known.name(old, (sizes, clients, alpha, cap, least))
+    with np.errstate(invalid="ignore"):
+        return name, known.entry(old, lambda: deal.released_once(old, piles, clients, alpha, cap)[2] >= least)
+
+
+def write() -> None:
+    found = dict(drawn(*case) for case in PUBLISHED)
+    for (seed, *_), entry in zip(PUBLISHED, found.values()):
+        sys.stdout.write(f"seed {seed}: draw {entry['failed'] + 1}\n")
+    KNOWN.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def main() -> None:
+    if sys.argv[1:] == ["--known"]:
+        return write()
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 5000))
     for name, partition in CASES.items():
         began = time.perf_counter()

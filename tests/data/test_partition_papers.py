@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from unskew.data import known
 from unskew.data.cache_of_splits import Parts
 from unskew.data.partition import Classes, Dirichlet, Shards, split
 from unskew.data.skew import counts, summary
@@ -31,12 +32,45 @@ def test_flea_500_clients_in_blocks_have_a_median_near_90(draws: str) -> None:
     assert 0.03 < (sizes(parts) < 10).mean() < 0.12
 
 
-def test_fedlmd_published_split_comes_out_of_19126_released_draws() -> None:
-    parts = split(Dirichlet(clients=100, alpha=0.05, min=10, draws="released"), CIFAR, 10, 19940817)
+PUBLISHED = Dirichlet(clients=100, alpha=0.05, min=10, draws="released")
+
+
+def test_fedlmd_published_split_comes_out_of_19126_released_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the draws before it, and from where they are known to leave the generator."""
+    parts = split(PUBLISHED, CIFAR, 10, 19940817)
+    with monkeypatch.context() as patch:
+        patch.setattr(known, "_known", dict)
+        assert _equal(parts, split(PUBLISHED, CIFAR, 10, 19940817))
     found = summary(counts(parts.rows, CIFAR, 10))
     assert (found["size_min"], found["size_median"], found["size_max"]) == (12, 341.5, 2731)
     assert round(found["classes_mean"], 1) == 2.9
     assert parts.notes == ("dirichlet: min 10 reached at draw 19126",)
+
+
+def test_known_draws_are_skipped_only_where_one_of_those_asked_for_comes_out() -> None:
+    key = ([5000] * 10, 100, 0.05, True, 10)
+    for seed, failed in ((19940817, 19125), (1, 31406), (2, 17703)):
+        assert known.skip(np.random.RandomState(seed), key, failed) == failed
+        old, fresh = (np.random.RandomState(seed) for _ in range(2))
+        assert known.skip(old, key, failed - 1) == 0
+        assert old.randint(2**31) == fresh.randint(2**31)
+    assert known.skip(np.random.RandomState(3), key, 10**6) == 0
+    assert known.skip(np.random.RandomState(1), ([5000] * 10, 100, 0.1, True, 10), 10**6) == 0
+
+
+def test_an_entry_is_the_state_before_the_draw_that_comes_out() -> None:
+    old, seen = np.random.RandomState(4), list[float]()
+
+    def draw() -> bool:
+        seen.append(old.normal())
+        return len(seen) == 4
+
+    entry = known.entry(old, draw)
+    again = np.random.RandomState(9)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known, "_known", lambda: {known.name(again, ("a",)): entry})
+        assert known.skip(again, ("a",), 3) == 3
+    assert again.normal() == seen[3]
 
 
 def test_fedlmd_split_by_counts_has_the_same_shape() -> None:

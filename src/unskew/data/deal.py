@@ -5,6 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.data import known
+
 Rows = NDArray[np.int64]
 _MOST_TRIES = 256  # draws made side by side; fixed, because it decides which draw comes first
 
@@ -96,16 +98,16 @@ def mixes(gen: np.random.Generator, sizes: Rows, clients: int, alpha: float) -> 
 def released(
     old: np.random.RandomState, piles: list[Rows], clients: int, alpha: float, cap: bool, least: int, retries: int
 ) -> tuple[list[Rows], int, int]:
-    """Repeats the random calls of the released Dirichlet code, the shuffles of failed draws included.
+    """Repeats the random calls of the released Dirichlet code, the shuffles of failed draws included where not known.
 
     piles: C arrays; returns K arrays in released order, the number of draws and the smallest client.
     """
-    tries, found = 0, -1
+    tries, found = known.skip(old, ([len(pile) for pile in piles], clients, alpha, cap, least), retries - 1), -1
     kept: tuple[list[Rows], list[Rows]] = ([], [])
     while tries < retries and found < least:
         tries += 1
         with np.errstate(invalid="ignore"):  # an underflowed share may be infinite; it is caught after the sum
-            orders, cuts, smallest = _released_once(old, piles, clients, alpha, cap)
+            orders, cuts, smallest = released_once(old, piles, clients, alpha, cap)
         if smallest > found:
             found, kept = smallest, (orders, cuts)
     parts = zip(*[np.split(order, cut) for order, cut in zip(*kept)])
@@ -115,9 +117,10 @@ def released(
     return rows, tries, found
 
 
-def _released_once(
+def released_once(
     old: np.random.RandomState, piles: list[Rows], clients: int, alpha: float, cap: bool
 ) -> tuple[list[Rows], list[Rows], int]:
+    """One draw: each class's rows in their order, where it is cut, and the rows of the smallest client."""
     held, ends, orders, cuts = np.zeros(clients, np.int64), np.zeros(clients + 1, np.int64), [], []
     full, spread = sum(map(len, piles)) / clients, np.repeat(alpha, clients)
     for pile in piles:

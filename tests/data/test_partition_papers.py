@@ -40,7 +40,8 @@ def test_fedlmd_published_split_comes_out_of_19126_released_draws(monkeypatch: p
     parts = split(PUBLISHED, CIFAR, 10, 19940817)
     with monkeypatch.context() as patch:
         patch.setattr(known, "_known", dict)
-        assert _equal(parts, split(PUBLISHED, CIFAR, 10, 19940817))
+        drawn = split(PUBLISHED, CIFAR, 10, 19940817)
+        assert _equal(parts, [row.tolist() for row in drawn.rows])
     found = summary(counts(parts.rows, CIFAR, 10))
     assert (found["size_min"], found["size_median"], found["size_max"]) == (12, 341.5, 2731)
     assert round(found["classes_mean"], 1) == 2.9

@@ -42,7 +42,7 @@ class Intake:
     def one_by_one(self, found: Iterator[Outcome | Together], terms: list[Terms]) -> Iterator[Outcome]:
         """Clients whose message is to be taken in by itself; a cohort that need not be split is taken in at once.
 
-        With 50 small clients that is a third of the host's work in a round: no view of every tensor of every client.
+        With 50 small clients views of every tensor of every client were a third of the host's work in a round.
         """
         for some in found:
             if isinstance(some, Together) and self._at_once(some):

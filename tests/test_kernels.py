@@ -67,6 +67,40 @@ for keys in ({}, {"momentum": 0.9, "weight_decay": 0.1}, {"momentum": 0.9, "nest
     assert len(seen) == 3 and all(t is ours[0] for t in seen), len(seen)
     seen.clear()
 """
+ALONG = """
+import torch
+from unskew.core.optimiser import Descent, slots_of
+from unskew.core.work import Work
+from unskew.engine import kernels
+from unskew.engine.factors import Factors
+from unskew.engine.kernels import descending
+from unskew.engine.product import product
+kernels.there_are, kernels.LARGE, descending.SMALL = lambda device: True, 1000, 100
+seen = []
+kernel = descending.follow
+descending.follow = lambda leaf, *others: (seen.append(others[2] is not None), kernel(leaf, *others))
+torch.manual_seed(0)
+for pull in (0.0, 0.1):
+    work, rate = Work(batch=1, lr=1.0, momentum=0.9, weight_decay=0.1), torch.tensor(0.05)
+    ours = [torch.randn(2, 40, 30).requires_grad_(), torch.randn(2, 3, 40).requires_grad_()]
+    theirs = [t.detach().clone().requires_grad_() for t in ours]
+    known = torch.optim.SGD(theirs, 0.05, momentum=0.9, weight_decay=0.1)
+    factors = Factors(ours)
+    optimiser = work.make(ours, [slots_of(work, t) for t in ours], rate, Descent(factors.gradients, descending.descend))
+    optimiser._fused, optimiser.lr = True, rate  # as on a GPU
+    for _ in range(3):
+        x = torch.randn(2, 7, 30)
+        with factors.watching():
+            hidden = product(x, ours[0]).relu()
+            loss = product(hidden, ours[1]).square().sum() + (pull * ours[0].square().sum() if pull else 0)
+        optimiser.step(optimiser.gradients(loss))
+        known.zero_grad()
+        hidden = torch.bmm(x, theirs[0].transpose(1, 2)).relu()
+        (torch.bmm(hidden, theirs[1].transpose(1, 2)).square().sum() + pull * theirs[0].square().sum()).backward()
+        known.step()
+    torch.testing.assert_close([t.detach() for t in ours], [t.detach() for t in theirs], rtol=1e-3, atol=1e-4)
+assert seen == [False] * 3 + [True] * 3, seen
+"""
 CHECK = Path(__file__).parent.parent / "benchmarks" / "speed" / "kernels.py"
 
 
@@ -261,6 +295,12 @@ def test_a_machine_on_which_triton_builds_nothing_goes_on_without(lacks: str, mo
 def test_an_optimiser_with_the_kernel_is_that_of_torch() -> None:
     """It takes the large leaf in float32; a small, a wider and a turned one go on with PyTorch's function."""
     passes_in_the_interpreter("-c", SGD)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_a_large_layer_is_moved_along_its_factors() -> None:
+    """Two layers, of which the first is large; the second time something else pulls at it, too."""
+    passes_in_the_interpreter("-c", ALONG)
 
 
 def test_leaves_are_moved_by_a_kernel_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

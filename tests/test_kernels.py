@@ -91,8 +91,8 @@ for pull in (0.0, 0.1):
     for _ in range(3):
         x = torch.randn(2, 7, 30)
         with factors.watching():
-            hidden = product(x, ours[0]).relu()
-            loss = product(hidden, ours[1]).square().sum() + (pull * ours[0].square().sum() if pull else 0)
+            hidden = product(x, ours[0], x.dtype).relu()
+            loss = product(hidden, ours[1], x.dtype).square().sum() + (pull * ours[0].square().sum() if pull else 0)
         optimiser.step(optimiser.gradients(loss))
         known.zero_grad()
         hidden = torch.bmm(x, theirs[0].transpose(1, 2)).relu()
@@ -346,18 +346,19 @@ def test_a_small_value_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("kind", "rows", "limit", "tf32", "taken"),
+    ("kind", "rows", "limit", "tf32", "fits", "taken"),
     [
-        (torch.float32, 5, 12, False, True),
-        (torch.float32, 5, 12, True, False),
-        (torch.float32, 65, 12, False, False),
-        (torch.float32, 5, 13, False, False),
-        (torch.float64, 5, 12, False, False),
-        (torch.bfloat16, 5, 12, False, False),
+        (torch.float32, 5, 12, False, True, True),
+        (torch.float32, 5, 12, False, False, False),
+        (torch.float32, 5, 12, True, True, False),
+        (torch.float32, 65, 12, False, True, False),
+        (torch.float32, 5, 13, False, True, False),
+        (torch.float64, 5, 12, False, True, False),
+        (torch.bfloat16, 5, 12, False, True, False),
     ],
 )
 def test_products_that_wait_for_their_weights_are_ours_in_float32(
-    kind: torch.dtype, rows: int, limit: int, tf32: bool, taken: bool, monkeypatch: pytest.MonkeyPatch
+    kind: torch.dtype, rows: int, limit: int, tf32: bool, fits: bool, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel, for a GPU, is a note."""
     calls = []
@@ -366,7 +367,7 @@ def test_products_that_wait_for_their_weights_are_ours_in_float32(
         calls.append(given)
         return torch.bmm(given[0], given[1].transpose(1, 2))
 
-    monkeypatch.setitem(sys.modules, "unskew.engine.kernels.reading", SimpleNamespace(product=note))
+    monkeypatch.setitem(sys.modules, "unskew.engine.kernels.reading", SimpleNamespace(product=note, fits=lambda: fits))
     monkeypatch.setattr(kernels, "there_are", lambda device: True)
     monkeypatch.setattr(kernels, "LARGE", limit)
     x, w = torch.randn(2, rows, 4).to(kind), torch.randn(2, 3, 4).to(kind)

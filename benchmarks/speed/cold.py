@@ -2,8 +2,8 @@
 
     python benchmarks/speed/cold.py fedlmd-lda method=fedlmd precision=tf32 --out results
 
-Rows are synthetic, in CIFAR-10's shapes. Call it first on a fresh machine: this file imports nothing large before the
-command has ended, so that the command finds no library in memory that was not there before.
+Rows are synthetic, in CIFAR-10's shapes, made by NumPy. Call it first on a fresh machine: this file imports no torch
+before the command has ended, whose libraries take a machine that has not read them yet many seconds.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def main() -> None:
 
         times = pd.read_parquet(run / "times.parquet")
     sys.path.insert(0, str(Path(__file__).parent))
-    import torch
     from kept import keep
 
-    from unskew.environment import commit, device_name
+    from unskew.environment import commit, device_name, pick_device
 
     played, first = times["seconds"].sum(), times.loc[times["round"] == times["round"].min(), "seconds"].sum()
-    device = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    asked = dict(change.partition("=")[::2] for change in args.changes).get("device", "auto")
+    device = device_name(pick_device(asked))
     line = (args.recipe, " ".join(args.changes), device, round(took, 1), round(played, 1), round(first, 1), commit())
     sys.stdout.write(f"{args.recipe}: {took:.1f} s from typing, {played:.1f} s of rounds, the first {first:.1f} s\n")
     if args.out:

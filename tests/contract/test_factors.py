@@ -1,5 +1,6 @@
 """Gradients in factors move weights as whole ones do, for every method: a CPU has no kernel for it, but multiplies."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -22,13 +23,14 @@ def multiplied(seen: list[int]) -> Any:
 
     def descend(leaves: list[Tensor], grads: list[Tensor | Factored], velocities: Any, **how: Any) -> None:
         seen.append(sum(isinstance(g, Factored) for g in grads))
-        sgd(leaves, [_whole(g) if isinstance(g, Factored) else g for g in grads], velocities, **how)
+        sgd(
+            leaves,
+            [g.whole(leaf.dtype) if isinstance(g, Factored) else g for leaf, g in zip(leaves, grads)],
+            velocities,
+            **how,
+        )
 
     return descend
-
-
-def _whole(g: Factored) -> Tensor:  # in float64, as the suite trains
-    return torch.bmm(g.back.transpose(1, 2), g.rows) + (0 if g.beside is None else g.beside)
 
 
 def after_two_rounds(method: str, **keys: Any) -> State:
@@ -75,11 +77,64 @@ def test_used_twice_and_pulled_at_besides(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(kernels, "LARGE", 1)
     weights, x, y = leaf(2, 3, 4), torch.randn(2, 5, 4).double(), torch.randn(2, 7, 4).double()
     want, found = gradient(
-        lambda: product(x, weights).square().sum() + product(y, weights).sin().sum() + weights.cos().sum(), weights
+        lambda: (
+            product(x, weights, torch.float64).square().sum()
+            + product(y, weights, torch.float64).sin().sum()
+            + weights.cos().sum()
+        ),
+        weights,
     )
     assert isinstance(found, Factored)
     assert (found.back.shape, found.rows.shape) == ((2, 12, 3), (2, 12, 4))
-    torch.testing.assert_close(_whole(found), want)
+    torch.testing.assert_close(found.whole(torch.float64), want)
+
+
+def test_a_step_that_failed_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "LARGE", 1)
+    weights, x, found = leaf(2, 3, 4), torch.randn(2, 5, 4).double().requires_grad_(), None
+    taker = Factors([weights])
+    fails = [True]
+
+    def fail(g: Tensor) -> None:
+        if fails:
+            raise RuntimeError(fails.pop())
+
+    for _ in range(2):
+        with taker.watching():
+            rows = x * 1.0
+            loss = product(rows, weights, torch.float64).square().sum()
+        rows.register_hook(fail)  # after the factors were taken
+        with contextlib.suppress(RuntimeError):
+            found = taker.gradients(loss, [weights, x])[0]
+    assert isinstance(found, Factored)
+    assert found.back.shape == (2, 5, 3)
+
+
+def test_a_turned_view_of_a_leaf_has_a_whole_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "LARGE", 1)
+    weights, x = leaf(2, 4, 4), torch.randn(2, 5, 4).double()
+    want, found = gradient(lambda: product(x, weights.transpose(1, 2), torch.float64).square().sum(), weights)
+    assert isinstance(found, Tensor)
+    torch.testing.assert_close(found, want)
+
+
+def test_weights_are_cast_as_asked_and_no_further() -> None:
+    weights, x = leaf(2, 3, 4), torch.randn(2, 5, 4)
+    assert product(x, weights, torch.float32).dtype == torch.float32
+    with pytest.raises(RuntimeError):
+        product(x, weights, torch.float64)
+
+
+def test_a_gradient_of_a_gradient_goes_through_a_cast() -> None:
+    """As with bf16 rows: the weights are float64 here and the product float32."""
+    weights, x = leaf(2, 3, 4), torch.randn(2, 5, 4, requires_grad=True)
+
+    def second(found: Tensor) -> Tensor:
+        (first,) = torch.autograd.grad(found.pow(2).sum(), [x], create_graph=True)
+        return torch.autograd.grad(first.square().sum(), [weights])[0]
+
+    want = second(torch.bmm(x, weights.float().transpose(1, 2)))
+    torch.testing.assert_close(second(product(x, weights, torch.float32)), want, rtol=1e-4, atol=1e-4)
 
 
 def test_a_loss_that_asks_for_a_gradient_gets_it_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,12 +143,12 @@ def test_a_loss_that_asks_for_a_gradient_gets_it_whole(monkeypatch: pytest.Monke
     weights, x = leaf(2, 3, 4), torch.randn(2, 5, 4).double()
 
     def loss() -> Tensor:
-        inner = product(x, weights).pow(3).sum()
+        inner = product(x, weights, torch.float64).pow(3).sum()
         (first,) = torch.autograd.grad(inner, [weights], create_graph=True)
         return inner + first.square().sum()
 
     want, found = gradient(loss, weights)
-    torch.testing.assert_close(_whole(found) if isinstance(found, Factored) else found, want)
+    torch.testing.assert_close(found.whole(torch.float64) if isinstance(found, Factored) else found, want)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +159,12 @@ def test_small_weights_and_many_rows_have_whole_gradients(
 ) -> None:
     monkeypatch.setattr(kernels, "LARGE", 12)
     weights, x = leaf(*shape), torch.randn(2, rows, 4).double()
-    want, found = gradient(lambda: product(x, weights).square().sum(), weights)
+    want, found = gradient(lambda: product(x, weights, torch.float64).square().sum(), weights)
     assert isinstance(found, Factored) == factored
-    torch.testing.assert_close(_whole(found) if isinstance(found, Factored) else found, want)
+    torch.testing.assert_close(found.whole(torch.float64) if isinstance(found, Factored) else found, want)
 
 
 def test_nobody_watches_nobody_takes() -> None:
     weights, x = leaf(2, 3, 4), torch.randn(2, 5, 4).double()
     assert factors.who_takes(weights, x) is None
-    assert Descent().gradients(product(x, weights).sum(), [weights])[0].shape == weights.shape
+    assert Descent().gradients(product(x, weights, torch.float64).sum(), [weights])[0].shape == weights.shape

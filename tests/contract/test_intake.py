@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import small
 import torch
 from small import federation
 
@@ -45,6 +46,17 @@ def test_at_once_or_one_by_one(method: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert told == same
     assert state.keys() == other.keys()
     assert all(torch.equal(state[name], other[name]) for name in state)
+
+
+@pytest.mark.parametrize("how", ["at once", "one by one", "loop"])
+def test_a_mean_of_whole_numbers_is_the_first_clients(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BatchNorm's counter: client 0 takes 2 x 2 steps, and client 2, the first of the stack, 2 x 3."""
+    monkeypatch.setattr(small, "NORM_SIZES", (6, 2, 11))
+    if how == "one by one":
+        monkeypatch.setattr(Intake, "_at_once", lambda self, some: False)
+    fed = federation("fedavg", "loop" if how == "loop" else "stacked", norm=True)
+    snap, _ = fed.play(fed.start())
+    assert [int(t) for name, t in snap.model.items() if name.endswith("num_batches_tracked")] == [4]
 
 
 @pytest.mark.parametrize("why", ["recorded", "sealed", "several cohorts"])

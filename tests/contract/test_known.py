@@ -1,7 +1,9 @@
 """What a loss makes of the label counts: each client its own, and once a round."""
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from small import federation
 from torch import Tensor
 
@@ -28,3 +30,14 @@ def test_known_is_each_clients_own_and_made_once_a_round(engine: str, spy: Any) 
     assert len(made) == (3 if engine == "loop" else 1)  # for each client, or for all of them at once
     facts = fed.engine.setting.source.facts
     assert {k: terms["spy"] for k, terms in report.terms.items()} == {k: facts(k).counts[0].item() for k in range(3)}
+
+
+def test_labels_beyond_the_classes_are_refused() -> None:
+    """Counted together they would be a neighbour's."""
+    fed = federation("fedavg", "loop")
+    source = fed.engine.setting.source
+    for label in (-1, 3):
+        y = source.y.clone()
+        y[source.index[1]] = label
+        with pytest.raises(us.UserError, match=f"from 0 to 2, found .*{label}"):
+            replace(source, y=y).facts_of([0, 1, 2])

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 from small import SIZES, federation
+from test_factors import LOCAL, multiplied
 
 from unskew.core.federation import Federation
 from unskew.core.state import State
-from unskew.engine import feed, memory, stack, stacked
+from unskew.engine import feed, kernels, memory, stack, stacked
 from unskew.engine.ahead import Ahead
 from unskew.models.model import Model
 
@@ -110,11 +111,14 @@ def test_widths_train_in_one_memory_and_leave_nothing_there(monkeypatch: pytest.
     """Recorded steps of all widths share a pool: what one leaves in it, such as gradients, another would overwrite."""
     pools: list[object] = []
     monkeypatch.setattr(stack, "new_pool", lambda device: pools.append(object()) or pools[-1])
-    fed = federation("moon", "stacked", norm=True)
+    monkeypatch.setattr(kernels, "LARGE", 0)
+    monkeypatch.setattr(kernels, "descent", lambda device: multiplied(taken))
+    fed, taken = federation("moon", "stacked", norm=True, local=LOCAL), list[int]()
     one_round(fed)
     made = fed.engine._stack
     assert [lane.step._pool for lane in made._lanes.values()] == pools * 3
-    assert not any(pairs for lane in made._lanes.values() for pairs in lane.factors._found.values())
+    left = [pairs for lane in made._lanes.values() for pairs in lane.factors._found.values()]
+    assert (left, set(taken)) == ([[]] * 9, {3})  # three layers' factors in each of three widths, all used up
 
 
 def test_rows_that_do_not_fit_are_scored_in_smaller_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,7 +207,8 @@ def test_a_tenth_of_the_clients_has_met_39_percent_of_the_pairs_in_round_50() ->
     for round in range(1, 51):
         shared = Messages()
         for k in plan.participants(round):
-            shared.add(k, 1.0, {"features": torch.zeros(1, 6), "labels": torch.zeros(1).long()}, part.shares)
+            sent = {"features": torch.zeros(1, 1, 6), "labels": torch.zeros(1, 1).long()}
+            shared.add_rows([k], [1.0], sent, [0], part.shares)
         there = part.collect(there, shared)
         if round == 1:
             assert part.report(there)["exposure"] == 0

@@ -73,10 +73,6 @@ class Messages:
         """All clients' rows, one after another."""
         return torch.cat([value for _, value in self.each(name)])
 
-    def add(self, client: int, weight: float, sent: dict[str, Value], declared: dict[str, Artefact]) -> None:
-        """Take one client's artefacts in."""
-        self.add_rows([client], [weight], tree_map(lambda t: t[None], sent), [0], declared)
-
     def add_rows(
         self,
         clients: list[int],
@@ -94,7 +90,7 @@ class Messages:
                 self._each.setdefault(name, []).extend((k, rows[i]) for k, i in zip(clients, at))
                 continue
             if name not in self._sums:
-                self._sums[name] = Sum.like(name, tree_map(lambda t: t[0], value), self.add_up)
+                self._sums[name] = Sum.like(name, tree_map(lambda t: t[at[0]], value), self.add_up)
             self._sums[name].add_rows(value, at, weights if how == "mean" else [1.0] * len(at))
 
 

@@ -24,6 +24,7 @@ from unskew.core.sums import AddUp
 from unskew.core.view import Batch, at_least_float32
 from unskew.core.work import Work
 from unskew.data.augment import Augment
+from unskew.errors import UserError
 from unskew.models.model import Model
 
 Run = Callable[[State, Tensor], Tensor]  # from state and rows to logits
@@ -58,9 +59,13 @@ class Source:
         """[m, classes] labels of each client's rows, all in one pass."""
         y = self._labels
         if y.ndim > 1:
-            return np.stack([y[own].sum(0) for own in each])
-        owner = np.repeat(np.arange(len(each)), [len(own) for own in each])
-        found = np.bincount(owner * self.classes + y[np.concatenate(each)], minlength=len(each) * self.classes)
+            return np.stack([y[own].sum(0, dtype=np.float64) for own in each])
+        owner, mine = np.repeat(np.arange(len(each)), [len(own) for own in each]), y[np.concatenate(each)]
+        if len(mine) and not (mine.min() >= 0 and mine.max() < self.classes):
+            raise UserError(
+                f"labels: expected whole numbers from 0 to {self.classes - 1}, found {mine.min()} to {mine.max()}"
+            )
+        found = np.bincount(owner * self.classes + mine, minlength=len(each) * self.classes)
         return found.reshape(len(each), self.classes)
 
     @cached_property

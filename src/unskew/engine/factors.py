@@ -28,8 +28,8 @@ class Factored(NamedTuple):
     rows: Tensor
     beside: Tensor | None
 
-    def whole(self) -> Tensor:
-        found = torch.bmm(self.back.transpose(1, 2), self.rows).float()
+    def whole(self, dtype: torch.dtype) -> Tensor:
+        found = torch.bmm(self.back.transpose(1, 2), self.rows).to(dtype)
         return found if self.beside is None else found + self.beside
 
 
@@ -38,7 +38,7 @@ class Factors:
 
     def __init__(self, leaves: Sequence[Tensor]) -> None:
         self._collects = False
-        large = (t for t in leaves if t.ndim == 3 and t[0].numel() >= kernels.LARGE and t.is_contiguous())
+        large = (t for t in leaves if t.ndim == 3 and kernels.LARGE <= t[0].numel() < kernels.NUMBERS)
         self._found: dict[Place, list[tuple[Tensor, Tensor]]] = {_place(leaf): [] for leaf in large}
 
     @contextlib.contextmanager
@@ -51,6 +51,8 @@ class Factors:
 
     def gradients(self, loss: Tensor, leaves: Sequence[Tensor]) -> list[Tensor | Factored]:
         """What `core.optimiser.gradients` gives, with factors where there are some."""
+        for pairs in self._found.values():  # of a step that failed half way
+            pairs.clear()
         self._collects = True  # and not before: a loss may ask for gradients of its own
         try:
             beside = torch.autograd.grad(loss, leaves, allow_unused=True)
@@ -75,10 +77,9 @@ class Factors:
 
 
 def who_takes(weights: Tensor, rows: Tensor) -> Factors | None:
-    """Who wants the factors of the gradient of these weights, if anybody does."""
-    factors = _now.get()
-    wanted = factors is not None and rows.shape[1] <= kernels.FEW and _place(weights) in factors._found
-    return factors if wanted else None
+    """Who wants the factors of the gradient of these weights, if anybody does: of a leaf, and no view of one."""
+    factors, there = _now.get(), weights.is_leaf and weights.is_contiguous() and rows.shape[1] <= kernels.FEW
+    return factors if factors is not None and there and _place(weights) in factors._found else None
 
 
 def _place(t: Tensor) -> Place:

@@ -111,7 +111,7 @@ def _linear_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, w: Tensor, 
         return F.linear(x, w, bias)
     x, w = x.to(_dtype(x)), front(w, dims[1], m)
     rows = x.reshape(m, -1, x.shape[-1])
-    out = product(rows, w)
+    out = product(rows, w, _dtype(w))
     if bias is not None:
         out = out + front(bias, dims[2], m).to(out.dtype)[:, None]
     return out.reshape(*x.shape[:-1], w.shape[1])

@@ -18,33 +18,36 @@ from unskew.engine.factors import Factors, who_takes
 
 
 class Product(torch.autograd.Function):
-    """rows [m, b, i] @ weights [m, o, i]^T to [m, b, o] in the rows' type; gradients lie as what they are those of.
+    """rows [m, b, i] @ weights [m, o, i]^T to [m, b, o], weights as `kind`; gradients lie as what they are those of.
 
     `factors` may take the gradient of the weights as it comes: then there is none here.
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weights: Tensor, factors: Factors | None) -> Tensor:
-        cast = weights.to(rows.dtype)
+    def forward(ctx: Any, rows: Tensor, weights: Tensor, kind: torch.dtype, factors: Factors | None) -> Tensor:
+        cast = weights.to(kind)
         ctx.save_for_backward(rows, weights, None if cast is weights else cast)
-        ctx.factors = factors
+        ctx.kind, ctx.factors = kind, factors
         return kernels.times(rows, cast)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         rows, weights, cast = ctx.saved_tensors
-        into_rows, into_weights, _ = ctx.needs_input_grad
+        into_rows, into_weights, *_ = ctx.needs_input_grad
+        # Whoever differentiates once more needs the weights themselves.
+        cast = weights.to(ctx.kind) if cast is None or torch.is_grad_enabled() else cast
         if into_weights and ctx.factors is not None and ctx.factors.take(weights, g, rows):
             into_weights = False
         return (
-            torch.bmm(g, weights if cast is None else cast) if into_rows else None,
+            torch.bmm(g, cast) if into_rows else None,
             torch.bmm(g.transpose(1, 2), rows).to(weights.dtype) if into_weights else None,
+            None,
             None,
         )
 
 
-def product(rows: Tensor, weights: Tensor) -> Tensor:
+def product(rows: Tensor, weights: Tensor, kind: torch.dtype) -> Tensor:
     """The same; within a map or a gradient of a method's own, which know no such rule, by PyTorch's."""
     if torch._C._are_functorch_transforms_active():
-        return torch.bmm(rows, weights.to(rows.dtype).transpose(1, 2))
-    return Product.apply(rows, weights, who_takes(weights, rows))  # type: ignore[no-untyped-call]
+        return torch.bmm(rows, weights.to(kind).transpose(1, 2))
+    return Product.apply(rows, weights, kind, who_takes(weights, rows))  # type: ignore[no-untyped-call]

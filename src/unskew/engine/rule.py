@@ -52,4 +52,6 @@ def mapped(plain: Callable[..., Any], stacked: Stacked) -> Callable[..., Any]:
 
 def front(t: Tensor, dim: int | None, m: int) -> Tensor:
     """The clients' axis first; what all clients share is repeated without a copy."""
+    if dim == 0:
+        return t
     return t.expand(m, *t.shape) if dim is None else t.movedim(dim, 0)

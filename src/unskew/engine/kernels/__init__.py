@@ -90,12 +90,13 @@ def spread(places: list[Tensor], values: list[Tensor]) -> None:
 def times(rows: Tensor, weights: Tensor) -> Tensor:
     """rows [m, b, i] @ weights [m, o, i]^T to [m, b, o]."""
     single = rows.dtype == weights.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
-    reads = rows.shape[1] <= FEW and weights[0].numel() >= LARGE
-    if not (single and reads and ours(rows, weights)):
-        return torch.bmm(rows, weights.transpose(1, 2))
-    from unskew.engine.kernels.reading import product
+    reads = rows.shape[1] <= FEW and LARGE <= weights[0].numel() < NUMBERS
+    if single and reads and ours(rows, weights):
+        from unskew.engine.kernels.reading import fits, product
 
-    return product(rows.contiguous(), weights.contiguous())
+        if fits():
+            return product(rows.contiguous(), weights.contiguous())
+    return torch.bmm(rows, weights.transpose(1, 2))
 
 
 def convolve(

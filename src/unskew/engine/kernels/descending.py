@@ -80,7 +80,7 @@ def descend(
         if isinstance(grad, Factored) and takes(lr, leaf, *there):
             follow(leaf, *grad, velocity, lr, *how)
             continue
-        grad = grad.whole() if isinstance(grad, Factored) else grad
+        grad = grad.whole(leaf.dtype) if isinstance(grad, Factored) else grad
         if takes(lr, leaf, grad, *there):
             move(leaf, grad, velocity, lr, *how)
         else:

@@ -11,6 +11,7 @@ activations end in a message that is refused, a line earlier than by PyTorch's c
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -81,7 +82,8 @@ def side(o: int) -> int:
 
 
 def kind(x: Tensor) -> str:
-    return precision() if x.dtype == torch.float32 else "half"
+    """Of the tiles that suit a tensor's products."""
+    return "half" if x.dtype != torch.float32 else "tf32" if precision() == "tf32" else "tf32x3"
 
 
 def precision() -> str:
@@ -89,4 +91,11 @@ def precision() -> str:
 
     Three products of four, the fourth being below the rounding of a sum: what float32 is on units that do not know it.
     """
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3" if splits() else "ieee"
+
+
+@functools.cache
+def splits() -> bool:
+    """Whether the matrix units take TF32: NVIDIA's, from Ampere on."""
+    there = torch.cuda.is_available()
+    return torch.version.hip is None and (not there or torch.cuda.get_device_capability() >= (8, 0))

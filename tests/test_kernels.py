@@ -346,7 +346,7 @@ def test_a_small_value_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("kind", "rows", "limit", "tf32", "fits", "taken"),
+    ("kind", "rows", "limit", "tf32", "splits", "taken"),
     [
         (torch.float32, 5, 12, False, True, True),
         (torch.float32, 5, 12, False, False, False),
@@ -358,7 +358,7 @@ def test_a_small_value_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_products_that_wait_for_their_weights_are_ours_in_float32(
-    kind: torch.dtype, rows: int, limit: int, tf32: bool, fits: bool, taken: bool, monkeypatch: pytest.MonkeyPatch
+    kind: torch.dtype, rows: int, limit: int, tf32: bool, splits: bool, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel, for a GPU, is a note."""
     calls = []
@@ -367,7 +367,8 @@ def test_products_that_wait_for_their_weights_are_ours_in_float32(
         calls.append(given)
         return torch.bmm(given[0], given[1].transpose(1, 2))
 
-    monkeypatch.setitem(sys.modules, "unskew.engine.kernels.reading", SimpleNamespace(product=note, fits=lambda: fits))
+    monkeypatch.setitem(sys.modules, "unskew.engine.kernels.reading", SimpleNamespace(product=note))
+    monkeypatch.setattr(kernels, "splits", lambda: splits)
     monkeypatch.setattr(kernels, "there_are", lambda device: True)
     monkeypatch.setattr(kernels, "LARGE", limit)
     x, w = torch.randn(2, rows, 4).to(kind), torch.randn(2, 3, 4).to(kind)

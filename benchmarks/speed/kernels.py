@@ -210,8 +210,8 @@ def sums_apart(device: str, dtype: torch.dtype) -> float:
     ]
     ours, theirs = (Sum.like("update", messages[0], how) for how in (add_up, None))
     for rows, message in zip((12.0, 2731.0, 500.0), messages):
-        ours.add(message, rows)
-        theirs.add(message, rows)
+        for each in (ours, theirs):
+            each.add_rows({k: t[None] for k, t in message.items()}, [0], [rows])
     stacked = Sum.like("update", messages[0], add_up)
     stacked.add_rows(
         {k: torch.stack([m[k] for m in reversed(messages)]) for k in "bw"}, [2, 1, 0], [12.0, 2731.0, 500.0]

@@ -147,7 +147,7 @@ class Federation:
         due = [p for p in parts.values() if p.exchange is not None and p.exchange.when == "after training"]
         mail = self._intake(snap, "train", {name: part.sends for name, part in parts.items()}, report)
         shared = {part.name: self._intake(snap, "after training", {part.name: part.shares}, report) for part in due}
-        for outcome in mail.one_by_one(outcomes, terms):
+        for outcome in mail.take_in_cohorts(outcomes, terms):
             taken = mail.take_in(outcome)
             for name, sent in outcome.shared.items():
                 shared[name].take_in(outcome._replace(message={name: sent}, mine={}, shared={}), taken)

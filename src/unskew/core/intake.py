@@ -39,8 +39,8 @@ class Intake:
     def _trains(self) -> bool:
         return self.phase == "train"
 
-    def one_by_one(self, found: Iterator[Outcome | Together], terms: list[Terms]) -> Iterator[Outcome]:
-        """Clients whose message is to be taken in by itself; a cohort that need not be split is taken in at once.
+    def take_in_cohorts(self, found: Iterator[Outcome | Together], terms: list[Terms]) -> Iterator[Outcome]:
+        """Take in cohorts that need not be split, and give out all other clients, whose message is to be taken in.
 
         With 50 small clients views of every tensor of every client were a third of the host's work in a round.
         """

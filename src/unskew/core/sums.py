@@ -59,10 +59,6 @@ class Sum:
         size = sum(named[k].nbytes for k in floats)
         return cls(name, kinds, whole, not isinstance(value, dict), zeros, add_up, floats, size)
 
-    def add(self, value: Value, factor: float) -> None:
-        """One client's value."""
-        self.add_rows({key: t[None] for key, t in as_state(value).items()}, [0], [factor])
-
     def add_rows(self, value: Value, at: list[int], factors: list[float]) -> None:
         """The rows of values with a leading axis, all of them, in that order."""
         named = as_state(value)

@@ -45,6 +45,13 @@ def builds(device: torch.device) -> bool:
     return True
 
 
+@functools.cache
+def splits() -> bool:
+    """Whether the matrix units take TF32, of which a float32 is the sum of two: NVIDIA's, from Ampere on."""
+    there = torch.cuda.is_available()
+    return torch.version.hip is None and (not there or torch.cuda.get_device_capability() >= (8, 0))
+
+
 def ours(x: Tensor, *others: Tensor | None) -> bool:
     """Whether the kernels can take these tensors; float64 is for checking, not for speed.
 
@@ -91,12 +98,11 @@ def times(rows: Tensor, weights: Tensor) -> Tensor:
     """rows [m, b, i] @ weights [m, o, i]^T to [m, b, o]."""
     single = rows.dtype == weights.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
     reads = rows.shape[1] <= FEW and LARGE <= weights[0].numel() < NUMBERS
-    if single and reads and ours(rows, weights):
-        from unskew.engine.kernels.reading import fits, product
+    if not (single and reads and splits() and ours(rows, weights)):
+        return torch.bmm(rows, weights.transpose(1, 2))
+    from unskew.engine.kernels.reading import product
 
-        if fits():
-            return product(rows.contiguous(), weights.contiguous())
-    return torch.bmm(rows, weights.transpose(1, 2))
+    return product(rows.contiguous(), weights.contiguous())
 
 
 def convolve(

@@ -15,31 +15,11 @@ from torch import Tensor
 from torch.optim.sgd import sgd
 
 from unskew.engine.factors import Factored
-from unskew.engine.kernels.following import follow
+from unskew.engine.kernels.following import follow, moved
 
 BLOCK = 2048  # numbers of a program
 WARPS = 8  # of a program: a thread has 2 loads of 16 bytes from each tensor under way, in 32 registers
 SMALL = 2**15  # numbers of a leaf; PyTorch's common launch keeps those with fewer, of which a net may have a hundred
-
-
-@triton.jit
-def _block(leaf, gradient, velocity, rate, DECAY, MOMENTUM, NESTEROV: tl.constexpr, begin, at, there):
-    """The numbers at begin + at; `there` is None where none of them is beyond the end."""
-    lr = tl.load(rate).to(tl.float32)
-    w = tl.load(leaf + begin + at, mask=there)
-    d = tl.load(gradient + begin + at, mask=there)
-    if velocity is not None:
-        v = tl.load(velocity + begin + at, mask=there)
-    if DECAY is not None:
-        d += DECAY * w
-    if velocity is not None:
-        v = MOMENTUM * v + d
-        tl.store(velocity + begin + at, v, mask=there)
-        if NESTEROV:
-            d += MOMENTUM * v
-        else:
-            d = v
-    tl.store(leaf + begin + at, w - lr * d, mask=there)
 
 
 @triton.jit(do_not_specialize=["N"])
@@ -47,9 +27,11 @@ def _descend(leaf, gradient, velocity, rate, N, DECAY, MOMENTUM, NESTEROV: tl.co
     """Only the last block has a mask: one that ends anywhere would make all loads and stores 4 bytes wide."""
     begin, at = tl.program_id(0).to(tl.int64) * BN, tl.arange(0, BN)
     if begin + BN <= N:
-        _block(leaf, gradient, velocity, rate, DECAY, MOMENTUM, NESTEROV, begin, at, None)
+        d = tl.load(gradient + begin + at)
+        moved(leaf, velocity, rate, DECAY, MOMENTUM, NESTEROV, begin, at, None, d)
     else:
-        _block(leaf, gradient, velocity, rate, DECAY, MOMENTUM, NESTEROV, begin, at, at < N - begin)
+        d = tl.load(gradient + begin + at, mask=at < N - begin)
+        moved(leaf, velocity, rate, DECAY, MOMENTUM, NESTEROV, begin, at, at < N - begin, d)
 
 
 def move(

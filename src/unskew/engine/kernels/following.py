@@ -16,6 +16,23 @@ ROWS = 64  # of the batch, multiplied at once at most
 
 
 @triton.jit
+def moved(leaf, velocity, rate, DECAY, MOMENTUM, NESTEROV: tl.constexpr, begin, at, there, d):
+    """A step of SGD of the numbers at begin + at along d; `there` is None where none of them is beyond the end."""
+    lr = tl.load(rate).to(tl.float32)
+    w = tl.load(leaf + begin + at, mask=there)
+    if DECAY is not None:
+        d += DECAY * w
+    if velocity is not None:
+        v = MOMENTUM * tl.load(velocity + begin + at, mask=there) + d
+        tl.store(velocity + begin + at, v, mask=there)
+        if NESTEROV:
+            d += MOMENTUM * v
+        else:
+            d = v
+    tl.store(leaf + begin + at, w - lr * d, mask=there)
+
+
+@triton.jit
 def _follow(
     leaf, back, rows, beside, velocity, rate, B, OUT, IN, DECAY, MOMENTUM,
     NESTEROV: tl.constexpr, PRECISION: tl.constexpr, BO: tl.constexpr, BI: tl.constexpr, BB: tl.constexpr,
@@ -41,19 +58,9 @@ def _follow(
         turned = tl.dot(tl.trans(left), right, turned, input_precision=PRECISION)
     d = tl.trans(turned)
     first, at, there = m * OUT * IN, o[:, None] * IN + i[None, :], (o < OUT)[:, None] & (i < IN)[None, :]
-    w = tl.load(leaf + first + at, mask=there)
     if beside is not None:
         d += tl.load(beside + first + at, mask=there)
-    if DECAY is not None:
-        d += DECAY * w
-    if velocity is not None:
-        v = MOMENTUM * tl.load(velocity + first + at, mask=there) + d
-        tl.store(velocity + first + at, v, mask=there)
-        if NESTEROV:
-            d += MOMENTUM * v
-        else:
-            d = v
-    tl.store(leaf + first + at, w - tl.load(rate).to(tl.float32) * d, mask=there)
+    moved(leaf, velocity, rate, DECAY, MOMENTUM, NESTEROV, first, at, there, d)
 
 
 def follow(

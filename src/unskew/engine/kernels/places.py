@@ -11,13 +11,14 @@ activations end in a message that is refused, a line earlier than by PyTorch's c
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from unskew.engine.kernels import splits
 
 LEAST = 16  # smallest side that the matrix units take
 WIDE, PAIRED = 64, 64  # most columns of a tile, and of one of pairs
@@ -92,10 +93,3 @@ def precision() -> str:
     Three products of four, the fourth being below the rounding of a sum: what float32 is on units that do not know it.
     """
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3" if splits() else "ieee"
-
-
-@functools.cache
-def splits() -> bool:
-    """Whether the matrix units take TF32: NVIDIA's, from Ampere on."""
-    there = torch.cuda.is_available()
-    return torch.version.hip is None and (not there or torch.cuda.get_device_capability() >= (8, 0))

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from unskew.engine.kernels.places import FULL, LEAST, precision, splits
+from unskew.engine.kernels.places import FULL, LEAST, precision
 
 OUTPUTS, INPUTS = 128, 32  # of a tile of weights
 SHORT = 4 * INPUTS  # inputs that a program reads at least
@@ -37,11 +37,6 @@ def _times(
         total = tl.dot(left, tl.trans(right), total, input_precision=PRECISION)
     place = out + ((part * M + m) * B + b[None, :]) * OUT + o[:, None]
     tl.store(place, total, mask=(b < B)[None, :] & (o < OUT)[:, None])
-
-
-def fits() -> bool:
-    """Whether this device's units are faster at it than its own library."""
-    return splits()
 
 
 def product(rows: Tensor, weights: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from bare import KNOWN
 from floor import floor
 from kept import keep
 from systems import How, Unskew, make, rounds_of_pfl, seconds
-from workloads import WORKLOADS, Workload
+from workloads import GROUPS, WORKLOADS, Workload, named
 
 from unskew.environment import __version__, commit, device_name
 from unskew.process import precision as set_precision
@@ -178,7 +178,8 @@ def agreement(load: Workload, how: How) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="+", choices=list(WORKLOADS))
+    parser.add_argument("workloads", nargs="+", choices=[*WORKLOADS, *GROUPS], metavar="WORKLOAD",
+                        help=f"some of {', '.join([*WORKLOADS, *GROUPS])}")  # fmt: skip
     parser.add_argument("--systems", default="unskew-stacked,unskew-loop,bare-loop")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default="float32")
@@ -193,8 +194,8 @@ def main() -> None:
     if args.device == "cpu":
         torch.set_num_threads(args.workers)
         device += f", {args.workers} thread{'s' if args.workers > 1 else ''}"
-    for name in args.workloads:
-        load = WORKLOADS[name]
+    for load in named(args.workloads):
+        name = load.name
         if name == "scale-clients":
             clients.show(load)
         found = measure(load, [s for s in args.systems.split(",") if s], how, args.rounds)

@@ -57,6 +57,7 @@ SHARDS = {"name": "shards", "clients": 100, "per_client": 2}
 RAGGED = {"name": "dirichlet", "clients": 100, "alpha": 0.05, "min": 10, "draws": "released", "seed": 19940817}
 PFL = {"epochs": 1, "batch": 10, "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant"}
 MILLION = {"name": "on-demand", "clients": 1_000_000, "rows": 50, "per_client": 2}
+SIZES = (10, 30, 100, 300, 1000)  # clients a round
 FLEA = {"epochs": 5, "batch": 32, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5}
 
 WORKLOADS = {
@@ -69,8 +70,16 @@ WORKLOADS = {
         Workload("flea-mobilenet", {"name": "iid", "clients": 500}, 0.1, FLEA, model="mobilenet_v2"),
         # Beside it, without a bare loop: what FLea adds.
         Workload("flea-mobilenet-flea", {"name": "iid", "clients": 500}, 0.1, FLEA, "mobilenet_v2", "flea"),
-        *(Workload(f"scale-{n}", {"name": "iid", "clients": 1000}, n / 1000, FEDLMD) for n in (10, 30, 100, 300, 1000)),
+        *(Workload(f"scale-{n}", {"name": "iid", "clients": 1000}, n / 1000, FEDLMD) for n in SIZES),
         # A small net, so that what grows with the clients would be seen.
         Workload("scale-clients", MILLION, 0.001, PFL, model="mlp"),
     )
 }
+
+# What is timed at several sizes, by one name.
+GROUPS = {"lmd-shards": ["lmd-shards-10", "lmd-shards-100"], "scale": [f"scale-{n}" for n in SIZES]}
+
+
+def named(names: list[str]) -> list[Workload]:
+    """Workloads by their names, and all of a group by its."""
+    return [WORKLOADS[each] for name in names for each in GROUPS.get(name, [name])]

@@ -15,10 +15,6 @@ from unskew.core.federation import Federation
 from unskew.core.outcome import Together
 from unskew.core.state import State
 from unskew.engine import memory, stack, stacked
-from unskew.engine.fuse import fuse
-from unskew.engine.layers import for_stack
-from unskew.models import ZOO
-from unskew.models.model import Model
 from unskew.prepare import prepare
 
 METHODS: dict[str, Any] = {
@@ -137,47 +133,3 @@ def test_a_client_is_measured_as_the_stack_will_keep_it(method: str, monkeypatch
     fed = federation(method, "stacked")
     fed.play(fed.start())
     assert measured == [pytest.approx(kept[0], rel=0.05)]
-
-
-def test_rows_that_normalise_one_another_stay_together() -> None:
-    """A BatchNorm without running statistics looks at the rows it is given, also in evaluation."""
-    model = Model(nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3)))
-    x = torch.randn(40, 4)
-    torch.testing.assert_close(stacked.in_parts(model, model.initial, x), model.run(model.initial, x))
-
-
-@pytest.mark.parametrize("engine", ["loop", "stacked"])
-@pytest.mark.parametrize("track", [True, False])
-def test_a_cpu_scores_few_rows_at_a_time_where_they_are_alone(
-    engine: str, track: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """120 test rows: by fifties, but all at once if a BatchNorm makes each of them depend on the others."""
-    sizes: list[int] = []
-    run = Model.run
-
-    def counted(self: Model, state: State, h: torch.Tensor, start: int = 0, stop: int | None = None) -> torch.Tensor:
-        sizes.append(len(h))
-        return run(self, state, h, start, stop)
-
-    x, y = torch.randint(0, 256, (150, 3, 8, 8)).to(torch.uint8), torch.arange(150) % 3
-    data = us.from_arrays(x[:30], y[:30], name="toy", x_test=x[30:], y_test=y[30:])
-    net = nn.Sequential(nn.BatchNorm2d(3, track_running_stats=track), nn.Sequential(nn.Flatten(), nn.Linear(192, 3)))
-    kind = {"name": engine, "workers": 1 if engine == "loop" else None}
-    fed = prepare(us.Experiment(partition={"name": "iid", "clients": 2}, engine=kind), data=data, model=net).federation
-    monkeypatch.setattr(Model, "run", counted)
-    score = fed.engine.evaluate(1, fed.received(fed.start()), "test")
-    assert sizes == ([50, 50, 20] if track else [120])
-    logits = run(fed.model, fed.model.initial, data.prepare(data.test.x))
-    assert int(score.confusion.diagonal().sum()) == int((logits.argmax(1) == data.test.y).sum())
-    assert score.loss == pytest.approx(float(nn.functional.cross_entropy(logits, data.test.y, reduction="sum")), 1e-5)
-
-
-@pytest.mark.parametrize("rows", [40, 41])
-def test_rows_in_parts_are_scored_as_rows_at_once(rows: int) -> None:
-    """As on a GPU, where the layers of a stack are faster; 41 rows are no whole number of parts."""
-    torch.manual_seed(0)
-    model = Model(ZOO["mobilenet_v2"]((3, 8, 8), 10), dtype=torch.float64)
-    state = {k: t + 0.1 * torch.rand_like(t) if t.is_floating_point() else t for k, t in model.initial.items()}
-    x = torch.randn(rows, 3, 8, 8, dtype=torch.float64)
-    mine = model.rewritten(lambda blocks: fuse(for_stack(blocks)))
-    torch.testing.assert_close(stacked.in_parts(mine, state, x), model.run(state, x))

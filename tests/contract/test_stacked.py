@@ -121,28 +121,6 @@ def test_widths_train_in_one_memory_and_leave_nothing_there(monkeypatch: pytest.
     assert (left, set(taken)) == ([[]] * 9, {3})  # three layers' factors in each of three widths, all used up
 
 
-def test_rows_that_do_not_fit_are_scored_in_smaller_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    fed = federation("fedavg", "stacked")
-    snap, whole = fed.start(), fed.engine.setting.score
-    want, asked = fed.engine.evaluate(1, fed.received(snap), "test"), []
-
-    def small_card(*args: Any) -> Any:
-        asked.append(args[4] - args[3])
-        if asked[-1] > 5:
-            raise torch.OutOfMemoryError
-        return whole(*args)
-
-    monkeypatch.setattr(type(fed.engine.setting), "score", lambda setting, *args: small_card(*args))
-    for _ in range(2):
-        found = fed.engine.evaluate(1, fed.received(snap), "test")
-        assert torch.equal(found.confusion, want.confusion)
-        assert found.loss == pytest.approx(want.loss)
-    assert asked.count(stacked.CHUNK) == 1
-    monkeypatch.setattr(type(fed.engine.setting), "score", lambda *args: (_ for _ in ()).throw(torch.OutOfMemoryError))
-    with pytest.raises(torch.OutOfMemoryError):
-        fed.engine.evaluate(1, fed.received(snap), "test")
-
-
 def test_measured_bytes_grow_with_the_batch() -> None:
     x = torch.randn(10, 4)
     w = torch.randn(4, 4, requires_grad=True)

@@ -203,25 +203,30 @@ class Setting:
         x, y = torch.cat([s.x for s in rows.values()]), torch.cat([s.y for s in rows.values()])
         return Source(x, y, index, self.task.classes, lambda x: x, self.dtype, more=more)
 
-    def score(self, round: int, received: Received, split: str, first: int, last: int, run: Run | None = None) -> Score:
-        """Predictions on rows first..last of a split, in eval mode, through every part's `batch`.
-
-        run: from state and rows to logits, where an engine has a faster one than the model's.
-        """
+    def score(self, round: int, received: Received, split: str, first: int, last: int) -> Score:
+        """Predictions on rows first..last of a split."""
         method, _ = self.in_force(round)
         x, y = (column[first:last] for column in self.splits[split])
-        batch = Batch(
-            laid_out(self.source.prepare(x), self.model), y, torch.ones(len(y), dtype=self.dtype, device=y.device)
-        )
+        confusion, loss = self.scored(method, received, laid_out(self.source.prepare(x), self.model), y, self.model.run)
+        return Score(confusion.cpu(), float(loss))
+
+    def scored(self, method: Method, received: Received, x: Tensor, y: Tensor, run: Run) -> tuple[Tensor, Tensor]:
+        """Confusion and summed cross-entropy of prepared rows, in eval mode, through every part's `batch`.
+
+        run: the model's, or a faster one. Both stay on the device, which nothing here waits for.
+        """
+        classes = self.task.classes
         with torch.no_grad():
-            batch = prepare_batch(method, batch, received, train=False)
+            ones = torch.ones(len(y), dtype=self.dtype, device=y.device)
+            batch = prepare_batch(method, Batch(x, y, ones), received, train=False)
             small = self.device.type == "cpu" and self.model.rows_alone
             parts = torch.split(batch.x, AT_ONCE if small else len(batch.x))
-            logits = torch.cat([at_least_float32((run or self.model.run)(received.model, part)) for part in parts])
-            loss = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
-            pairs = y * self.task.classes + logits.argmax(1)
-        confusion = torch.bincount(pairs, minlength=self.task.classes**2).view(self.task.classes, -1)
-        return Score(confusion.cpu(), float(loss.double()))
+            logits = torch.cat([at_least_float32(run(received.model, part)) for part in parts])
+            loss = torch.nn.functional.cross_entropy(logits, y, reduction="sum").double()
+            pairs = y * classes + logits.argmax(1)
+            # Not `bincount`, which waits for a GPU to find out how many there are.
+            confusion = pairs.new_zeros(classes**2).scatter_add_(0, pairs, torch.ones_like(pairs))
+        return confusion.view(classes, classes), loss
 
 
 def sent(t: Tensor, device: torch.device) -> Tensor:

@@ -100,7 +100,7 @@ class Stack:
 
     def _fill(self, feed: Cohort, first: int, end: int, width: int) -> None:
         """Batches from step `first` on into their places."""
-        _put(self.batches.places, feed.between(first, min(first + self.ahead, end), width))
+        put(self.batches.places, feed.between(first, min(first + self.ahead, end), width))
         self.batches.rewind()
 
     def _load(self, work: Work, given: Given) -> None:
@@ -109,7 +109,7 @@ class Stack:
         method, received, mine, facts = given
         for mine_now, new in zip(_float_fields(self.method), _float_fields(method)):
             mine_now.copy_(new)
-        _put((self.received, self.mine, self.facts), (received, mine, facts))
+        put((self.received, self.mine, self.facts), (received, mine, facts))
         self._begin()
         self.lr.fill_(work.lr)
         for lane in self._lanes.values() if not self.lr.is_cuda else ():  # there the optimiser reads the tensor
@@ -196,7 +196,7 @@ def _floats_cloned(method: Method) -> Method:
     return replace(method, parts=tuple(parts))
 
 
-def _put(place: Any, tree: Any) -> None:
+def put(place: Any, tree: Any) -> None:
     """Copy tensors into the corner of larger ones, those of a type in one launch where that can be."""
     pairs: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
     for corner, new in _pairs(place, tree):

@@ -12,7 +12,6 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -28,22 +27,19 @@ from unskew.core.state import State, Tree, stack, unstack
 from unskew.core.work import Work
 from unskew.engine import kernels
 from unskew.engine.ahead import Ahead
-from unskew.engine.base import Score, Setting, Source, one_thread, sum_of, to_device
+from unskew.engine.base import Score, Setting, Source, one_thread, to_device
 from unskew.engine.feed import Cohort, longest_first, signature
 from unskew.engine.fuse import fuse
 from unskew.engine.layers import for_stack
 from unskew.engine.mapping import vmap
 from unskew.engine.memory import bytes_of_step, cohort_size, memory_there_is
 from unskew.engine.ragged import Padding
-from unskew.engine.scoring import in_parts
+from unskew.engine.scoring import Scoring
 from unskew.engine.sealing import seal_many
 from unskew.engine.sharing import share_many
 from unskew.engine.stack import Stack, shape_of
 
 T = TypeVar("T")
-
-CHUNK = 2000  # rows scored at once
-LARGE, SMALL = 5000, 3 * 32 * 32  # rows scored at once on a GPU if they have so few numbers: a pass waits for launches
 
 
 class StackedEngine:
@@ -58,8 +54,7 @@ class StackedEngine:
         self.add_up = kernels.adder(self.device)
         self.limit: int | None = None  # clients that fit at once; found out on the first cohort
         self._sharing = sys.maxsize  # clients that fit in an exchange, as far as is known
-        small = self.device.type == "cuda" and setting.model.rows_alone and setting.source.x[0].numel() <= SMALL
-        self._scored = LARGE if small else CHUNK  # rows
+        self._scoring = Scoring(self.setting)
         self._padding = Padding()
         self._stack: Stack | None = None
         self._shape: tuple[Any, ...] = ()
@@ -68,7 +63,9 @@ class StackedEngine:
         self._computed: list[tuple[int, int]] = []  # rows of the round, which count when it does
 
     def close(self) -> None:
-        pass
+        """Give the device's memory back now: another run of this process may need it before the collector comes."""
+        self._release()
+        self._scoring.release()
 
     def _threads(self) -> contextlib.AbstractContextManager[None]:
         return one_thread() if self.device.type == "cpu" else contextlib.nullcontext()
@@ -126,22 +123,9 @@ class StackedEngine:
         return fine
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
-        """Scores of a split, in chunks that fit: one that does not is halved, for good."""
-        setting, rows = self.setting, len(self.setting.splits[split][1])
-        run = partial(in_parts, setting.model) if self.device.type == "cuda" else None
-        found: list[Score] = []
-        first = 0
+        """Scores of a split."""
         with self._threads():
-            while first < rows:
-                try:
-                    found.append(setting.score(round, received, split, first, first + self._scored, run))
-                    first += self._scored
-                except torch.OutOfMemoryError:
-                    if self._scored == 1:
-                        raise
-                    self._scored = (self._scored + 1) // 2
-                    torch.cuda.empty_cache()
-        return sum_of(found)
+            return self._scoring.score(round, received, split)
 
     def _train(
         self, source: Source, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]

@@ -26,17 +26,25 @@ def play(grid: Grid, out: Path, watch: queue.Watch, *, jobs: int | None = None, 
     """
     with alone(out) as held:
         _clear(out)
-        failed = queue.play(grid.cells, out, watch, held, name=grid.name, jobs=jobs, data_dir=data_dir)
+        failed = queue.play(
+            grid.cells, out, watch, held, name=grid.name, jobs=jobs, data_dir=data_dir, meanwhile=needed_later
+        )
         if failed and len(failed) == len({cell.name for cell in grid.cells}):
             _leave_nothing(out)
             raise UserError("every run failed:\n" + "\n".join(dict.fromkeys(failed.values())))
-        # Here, since these bring pandas and scipy, which the first run need not wait for.
         from unskew.compare import table as tables
         from unskew.compare import write
 
         table = tables.read(grid, out, failed)
         write.write(table, out)
         return table
+
+
+def needed_later() -> None:
+    """Imports of the answer, which bring pandas, scipy and matplotlib: no run waits for them, nor they for the runs."""
+    import unskew.compare.page
+    import unskew.compare.table
+    import unskew.compare.write  # noqa: F401
 
 
 def _leave_nothing(out: Path) -> None:

@@ -8,12 +8,13 @@ import os
 import selectors
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from unskew.compare.grid import Cell
+from unskew.compare.mps import Start, sharing
 from unskew.environment import cores, pick_device
 from unskew.errors import UserError
 from unskew.experiment import Experiment
@@ -78,10 +79,14 @@ def is_finished(folder: Path) -> bool:
 
 def share_out(experiments: Sequence[Experiment], jobs: int | None) -> tuple[int, int]:
     """Runs side by side, and processes of each: together they fill the cores, or share a GPU."""
-    if any(pick_device(e.device).type == "cuda" for e in experiments):
+    if _on_a_gpu(experiments):
         return min(jobs or ON_A_GPU, max(len(experiments), 1)), 1
     side_by_side = min(jobs or cores(), max(len(experiments), 1))
     return side_by_side, max(cores() // side_by_side, 1)
+
+
+def _on_a_gpu(experiments: Sequence[Experiment]) -> bool:
+    return any(pick_device(e.device).type == "cuda" for e in experiments)
 
 
 def play(
@@ -93,10 +98,11 @@ def play(
     name: str = "run",
     jobs: int | None = None,
     data_dir: Path | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
     """Play what is missing; returns why by the name of each cell that failed. An interruption lets all runs save.
 
-    held: the folder's lock and log, from `alone`.
+    held: the folder's lock and log, from `alone`; meanwhile: what can be done while the first run goes on.
     """
     different = {cell.name: cell for cell in cells}
     finished = {cell for cell in different if is_finished(out / CELLS / cell)}
@@ -113,7 +119,8 @@ def play(
     }
     try:
         watch.begin(cells, finished, side_by_side)
-        return _Crew(waiting, requests, watch, *held).work(side_by_side)
+        with sharing(side_by_side > 1 and _on_a_gpu([cell.experiment for cell in waiting])) as start:
+            return _Crew(waiting, requests, watch, *held, start, meanwhile).work(side_by_side)
     finally:
         watch.end()
 
@@ -122,9 +129,17 @@ class _Crew:
     """The processes of one call."""
 
     def __init__(
-        self, waiting: list[Cell], requests: dict[str, dict[str, Any]], watch: Watch, lock: int, log: IO[bytes]
+        self,
+        waiting: list[Cell],
+        requests: dict[str, dict[str, Any]],
+        watch: Watch,
+        lock: int,
+        log: IO[bytes],
+        start: Start,
+        meanwhile: Callable[[], None],
     ) -> None:
-        self._waiting, self._requests, self._watch, self._lock, self._log = waiting[::-1], requests, watch, lock, log
+        self._waiting, self._requests, self._watch, self._meanwhile = waiting[::-1], requests, watch, meanwhile
+        self._lock, self._log, self._start, self._idle = lock, log, start, True
         self._failed: dict[str, str] = {}
         self._put_back: set[str] = set()
         self._ears = selectors.DefaultSelector()
@@ -146,8 +161,14 @@ class _Crew:
 
     def _employ(self) -> None:
         command = [sys.executable, "-P", "-m", "unskew.compare.worker"]
+        ours = (self._lock, *self._start.held)
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, pass_fds=(self._lock,)
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            pass_fds=ours,
+            env=self._start.environment,
         )
         worker = _Worker(process)
         self._workers.append(worker)
@@ -176,6 +197,9 @@ class _Crew:
         if line["what"] in ("begin", "round"):
             worker.begun = True
             self._watch.told(cell, line["round"], line.get("accuracy"), line.get("best"))
+            if self._idle:  # and not before: a process that is starting would have to wait for its core
+                self._idle = False
+                self._meanwhile()
             return
         self._over(cell, line.get("why"))
         self._next(worker)

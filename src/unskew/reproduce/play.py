@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from unskew.compare import queue
 from unskew.compare.alone import alone
 from unskew.compare.grid import Cell
+from unskew.compare.play import needed_later
 from unskew.errors import UserError
 from unskew.reproduce.plan import Plan
 from unskew.results.load import Loaded, load
@@ -48,7 +49,8 @@ def play(
             (out / name).unlink(missing_ok=True)
         if _is_planned(plan):
             return Done((), {}, data_dir)
-        failed = queue.play(plan.grid.cells, runs, watch, held, name=plan.grid.name, jobs=jobs, data_dir=data_dir)
+        cells, name = plan.grid.cells, plan.grid.name
+        failed = queue.play(cells, runs, watch, held, name=name, jobs=jobs, data_dir=data_dir, meanwhile=needed_later)
     if len(failed) == len({cell.name for cell in plan.grid.cells}):
         raise UserError("every run failed:\n" + "\n".join(dict.fromkeys(failed.values())))
     whole = [cell for cell in plan.grid.cells if cell.name not in failed]

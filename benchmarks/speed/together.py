@@ -1,4 +1,4 @@
-"""Many runs on one device: how long `unskew compare` takes for one seed, and for many side by side.
+"""Many runs on one device: how long `unskew compare` takes for one seed, and for many, as many at once as it chooses.
 
     python benchmarks/speed/together.py fedlmd-shards precision=tf32 --runs 12 --out results
 
@@ -26,10 +26,10 @@ COLUMNS = ["recipe", "changes", "runs", "device", "seconds", "times_one", "commi
 
 
 def command(recipe: str, changes: list[str], runs: int) -> float:
-    """Seconds of one `unskew compare` of that many seeds of FedAvg, all at once."""
+    """Seconds of one `unskew compare` of that many seeds of FedAvg."""
     with tempfile.TemporaryDirectory() as out:
         words = [sys.executable, "-m", "unskew.cli", "compare", recipe, *changes, "--methods", "fedavg"]
-        words += ["--seeds", f"0-{runs - 1}" if runs > 1 else "0", "--jobs", str(runs), "--out", out]
+        words += ["--seeds", f"0-{runs - 1}" if runs > 1 else "0", "--out", out]
         began = time.perf_counter()
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode:
@@ -51,7 +51,7 @@ def main() -> None:
     alone = command(args.recipe, args.changes, 1)
     found = {1: alone, args.runs: command(args.recipe, args.changes, args.runs)}
     for runs, took in found.items():
-        sys.stdout.write(f"{args.recipe}: {runs} at once {took:.1f} s, {took / alone:.2f} times one\n")
+        sys.stdout.write(f"{args.recipe}: {runs} {took:.1f} s, {took / alone:.2f} times one\n")
     lines = [
         (args.recipe, " ".join(args.changes), runs, device, round(took, 1), round(took / alone, 2), commit())
         for runs, took in found.items()

@@ -25,13 +25,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import clients
-from bare import KNOWN
 from floor import floor
 from kept import keep
-from systems import How, Unskew, make, rounds_of_pfl, seconds
+from peer import Pfl, SkippedError
+from systems import VERSIONS, How, Player, Unskew, make, seconds
 from workloads import GROUPS, WORKLOADS, Workload, named
 
-from unskew.environment import __version__, commit, device_name
+from unskew.environment import commit, device_name
 from unskew.process import precision as set_precision
 
 COLUMNS = [
@@ -55,7 +55,7 @@ class Timed:
     ms: list[float]
     peak: float = float("nan")  # MiB on a GPU
     padding: float = 0.0
-    versions: str = f"unskew {__version__} torch {torch.__version__}"
+    versions: str = VERSIONS
 
     @property
     def warm(self) -> list[float]:
@@ -67,11 +67,14 @@ def one_after_another(load: Workload, systems: list[str], how: How, rounds: int)
     found = []
     for system in systems:
         torch.cuda.reset_peak_memory_stats()
-        player = make(load, system, how)
+        player = made(load, system, how)
+        if player is None:
+            continue
         ms = [1000 * seconds(player, how) for _ in range(WARM.get(system, 1))]
         player.skip(max(WARM.values()) - len(ms))  # so that the rounds that count begin with the same one for all
         ms += counted(player, how, rounds)
-        found.append(Timed(system, ms, torch.cuda.max_memory_allocated() / 2**20, player.padding))
+        peak = player.peak if isinstance(player, Pfl) else torch.cuda.max_memory_allocated() / 2**20
+        found.append(Timed(system, ms, peak, player.padding, player.versions))
         player.close()
         del player
         gc.collect()
@@ -89,32 +92,29 @@ def counted(play: Callable[[], None], how: How, rounds: int) -> list[float]:
 
 def in_turn(load: Workload, systems: list[str], how: How, rounds: int) -> list[Timed]:
     """A round of each in turn."""
-    players = {system: make(load, system, how) for system in systems}
-    found = {system: Timed(system, []) for system in systems}
-    for _ in range(rounds + max((WARM.get(system, 1) for system in systems), default=0)):
+    players = {system: player for system in systems if (player := made(load, system, how)) is not None}
+    found = {system: Timed(system, []) for system in players}
+    for _ in range(rounds + max((WARM.get(system, 1) for system in players), default=0)):
         for system, player in players.items():
             found[system].ms.append(1000 * seconds(player, how))
     for system, player in players.items():
-        found[system].padding = player.padding
+        found[system].padding, found[system].versions = player.padding, player.versions
         player.close()
     return list(found.values())
 
 
 def measure(load: Workload, systems: list[str], how: How, rounds: int) -> list[Timed]:
-    """All systems; one that is not here is left out, with the reason on the screen."""
-    own = [system for system in systems if system != "pfl"]
-    if "bare-loop" in own and load.method not in KNOWN:
-        own.remove("bare-loop")
-        sys.stdout.write(f"{load.name} bare-loop skipped: it knows {' and '.join(KNOWN)}\n")
     with set_precision(how.precision):
-        found = (one_after_another if how.device.startswith("cuda") else in_turn)(load, own, how, rounds)
-        if "pfl" in systems:
-            theirs = rounds_of_pfl(load, how, rounds + 1)
-            if "skipped" in theirs:
-                sys.stdout.write(f"{load.name} pfl skipped: {theirs['skipped']}\n")
-            else:
-                found.append(Timed("pfl", theirs["ms"], theirs["peak_mem_mib"], 0.0, theirs["versions"]))
-    return found
+        return (one_after_another if how.device.startswith("cuda") else in_turn)(load, systems, how, rounds)
+
+
+def made(load: Workload, system: str, how: How) -> Player | None:
+    """A system ready to play; one that is not here is left out, with the reason on the screen."""
+    try:
+        return make(load, system, how)
+    except SkippedError as why:
+        sys.stdout.write(f"{load.name} {system} skipped: {why}\n")
+        return None
 
 
 def rows(load: Workload, found: list[Timed], how: How, device: str) -> list[dict]:
@@ -204,7 +204,7 @@ def main() -> None:
             apart = agreement(load, how)
             sys.stdout.write(f"{name}: engines differ by {apart:.2e} after three short rounds\n")
             if args.out:
-                row = (name, device, how.precision, f"{apart:.2e}", Timed.versions, commit())
+                row = (name, device, how.precision, f"{apart:.2e}", VERSIONS, commit())
                 keep(args.out / "agreement.csv", pd.DataFrame([row], columns=AGREED), AGREED[:3])
         if args.out and lines:
             keep(args.out / "speed.csv", pd.DataFrame(lines)[COLUMNS], KEY)

@@ -1,17 +1,17 @@
 """Rounds of pfl-research on a workload, in a process of its own, because it may need another Python environment.
 
-Reads the task as JSON from standard input and writes a JSON line per round, then one about the whole. As kind to pfl as
-we know how: rows are prepared and on the device before the clock starts; only the first round, which does not count, is
-evaluated.
+The first line of its standard input is the task, every further one a round's users, all as JSON; it answers each. As
+kind to pfl as we know how: rows are prepared and on the device before the clock starts; only the first round, which
+does not count, is evaluated.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
-import time
-from itertools import chain
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,49 @@ import torch
 from nets import MEAN, STD, pfl_cnn, pixels
 from torch import Tensor, nn
 
+FOREVER = 10**9
 
-def ask(python: str, task: dict[str, Any]) -> dict[str, Any]:
-    """Run this file with another interpreter: milliseconds of every round, peak memory, versions; or why it did not."""
-    environment = {"CUDA_VISIBLE_DEVICES": ""} if task["device"] == "cpu" else {}
-    answer = subprocess.run(
-        ["env", *(f"{k}={v}" for k, v in environment.items()), python, str(Path(__file__))],
-        input=json.dumps(task),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    lines = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
-    if answer.returncode or not lines:
-        return {"skipped": f"{python} ended with code {answer.returncode}"}
-    return {"ms": [line["ms"] for line in lines if "ms" in line]} | lines[-1]
+
+class SkippedError(Exception):
+    """Why pfl does not play."""
+
+
+class Pfl:
+    """Plays rounds in another process, which has to itself what it has not told to this one."""
+
+    padding = 0.0
+
+    def __init__(self, python: str, task: dict[str, Any], cohorts: Any) -> None:
+        environment = {"CUDA_VISIBLE_DEVICES": ""} if task["device"] == "cpu" else {}
+        words = ["env", *(f"{k}={v}" for k, v in environment.items()), python, str(Path(__file__))]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._cohorts, self._round = cohorts, 0
+        self.versions, self.peak = self._ask(task)["versions"], float("nan")
+
+    def __call__(self) -> None:
+        self._round += 1
+        self.peak = self._ask(self._cohorts(self._round))["peak_mem_mib"]
+
+    def skip(self, rounds: int) -> None:
+        """Leave out rounds of the plan."""
+        self._round += rounds
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _ask(self, what: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # its end is noticed below
+            self._process.stdin.write(json.dumps(what) + "\n")
+            self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("{"):  # and not what pfl prints
+                answer = json.loads(line)
+                if "skipped" in answer:
+                    raise SkippedError(answer["skipped"])
+                return answer
+        raise SkippedError(f"its process ended with code {self._process.wait()}")
 
 
 class Net(nn.Module):
@@ -60,7 +88,7 @@ class Net(nn.Module):
 
 
 def play(task: dict[str, Any]) -> None:
-    """Every round of the task through pfl's own loop, told on standard output."""
+    """A round of pfl's own loop for every line that comes in."""
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
     from pfl.algorithm.base import NNAlgorithmParams
@@ -74,39 +102,42 @@ def play(task: dict[str, Any]) -> None:
     cuda, local = task["device"] != "cpu", task["local"]
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = task["precision"] == "tf32"
-    wait = torch.cuda.synchronize if cuda else (lambda: None)
     rows = {user: torch.tensor(mine) for user, mine in task["rows"].items()}
     x, y = (column.to(task["device"]) for column in pixels(task["images"]))
     mean, std = (torch.tensor(v, device=x.device).view(3, 1, 1) for v in (MEAN, STD))
     users = {user: ((x[mine].float() / 255 - mean) / std, y[mine]) for user, mine in rows.items()}
-    cohorts = task["cohorts"]
-    turns = chain.from_iterable(cohorts)
+    turns = deque[str]()
 
-    class Clock(TrainingProcessCallback):
-        began = 0.0
+    class Turns(TrainingProcessCallback):
+        """Waits for the users of a round, and says when it is over."""
 
         def on_train_begin(self, *, model: Any) -> Any:
-            wait()
-            self.began = time.perf_counter()
+            self.hear()
             return super().on_train_begin(model=model)
 
         def after_central_iteration(self, aggregate_metrics: Any, model: Any, *, central_iteration: int) -> Any:
-            wait()
-            now = time.perf_counter()
-            sys.stdout.write(json.dumps({"ms": 1000 * (now - self.began)}) + "\n")
-            self.began = time.perf_counter()
-            return super().after_central_iteration(aggregate_metrics, model, central_iteration=central_iteration)
+            if cuda:
+                torch.cuda.synchronize()
+            peak = torch.cuda.max_memory_allocated() / 2**20 if cuda else float("nan")
+            tell({"peak_mem_mib": peak})
+            _, metrics = super().after_central_iteration(aggregate_metrics, model, central_iteration=central_iteration)
+            return not self.hear(), metrics
 
-    data = FederatedDataset(lambda user: Dataset(users[user], user_id=user), lambda: str(next(turns)))
+        def hear(self) -> bool:
+            line = sys.stdin.readline()
+            turns.extend(str(user) for user in json.loads(line or "[]"))
+            return bool(line)
+
+    data = FederatedDataset(lambda user: Dataset(users[user], user_id=user), turns.popleft)
     net = Net()
     half = {"amp_dtype": torch.bfloat16} if task["precision"] == "bf16" else {}
     server = torch.optim.SGD(net.parameters(), 1.0)
     model = PyTorchModel(net, torch.optim.SGD, server, **half)
     FederatedAveraging().run(
         NNAlgorithmParams(
-            central_num_iterations=len(cohorts),
-            evaluation_frequency=len(cohorts) + 1,
-            train_cohort_size=len(cohorts[0]),
+            central_num_iterations=FOREVER,
+            evaluation_frequency=FOREVER,
+            train_cohort_size=task["users"],
             val_cohort_size=0,
         ),
         SimulatedBackend(data, data, [WeightByDatapoints()]),
@@ -115,21 +146,24 @@ def play(task: dict[str, Any]) -> None:
             local_num_epochs=local["epochs"], local_learning_rate=local["lr"], local_batch_size=local["batch"]
         ),
         NNEvalHyperParams(local_batch_size=None),
-        [Clock()],
+        [Turns()],
     )
 
 
+def tell(what: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
-    task = json.loads(sys.stdin.read())
+    task = json.loads(sys.stdin.readline())
     try:
         import pfl
     except ImportError as error:
-        sys.stdout.write(json.dumps({"skipped": f"pfl is not installed for {sys.executable} ({error})"}) + "\n")
+        tell({"skipped": f"pfl is not installed for {sys.executable} ({error})"})
         return
+    tell({"versions": f"pfl {pfl.__version__} torch {torch.__version__}"})
     play(task)
-    peak = torch.cuda.max_memory_allocated() / 2**20 if task["device"] != "cpu" else float("nan")
-    whole = {"peak_mem_mib": peak, "versions": f"pfl {pfl.__version__} torch {torch.__version__}"}
-    sys.stdout.write(json.dumps(whole) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from alone import Alone
-from bare import Bare
-from peer import ask
+from bare import KNOWN, Bare
+from peer import Pfl, SkippedError
 from workloads import Workload
 
 from unskew.core.per_client import MANY, ByRule
+from unskew.environment import __version__
 from unskew.prepare import Prepared, prepare
 
 
@@ -36,8 +36,13 @@ def seconds(play: Callable[[], None], how: How) -> float:
     return time.perf_counter() - began
 
 
+VERSIONS = f"unskew {__version__} torch {torch.__version__}"
+
+
 class Unskew:
     """Rounds of a prepared federation, without evaluation."""
+
+    versions = VERSIONS
 
     def __init__(self, load: Workload, engine: str, how: How) -> None:
         torch.backends.cudnn.benchmark = False
@@ -64,6 +69,7 @@ class BareLoop:
     """The bare loop with unskew's rows and participants."""
 
     padding = 0.0
+    versions = VERSIONS
     bare: Bare | Alone
 
     def __init__(self, load: Workload, how: How) -> None:
@@ -100,14 +106,21 @@ def ready(load: Workload, engine: str, how: How) -> Prepared:
     return prepare(experiment, data=load.data(), model=load.net())
 
 
-def make(load: Workload, system: str, how: How) -> Unskew | BareLoop:
+Player = Unskew | BareLoop | Pfl
+
+
+def make(load: Workload, system: str, how: How) -> Player:
+    if system == "pfl":
+        return peer(load, how)
+    if system == "bare-loop" and load.method not in KNOWN:
+        raise SkippedError(f"it knows {' and '.join(KNOWN)}")
     return BareLoop(load, how) if system == "bare-loop" else Unskew(load, system.removeprefix("unskew-"), how)
 
 
-def rounds_of_pfl(load: Workload, how: How, rounds: int) -> dict[str, Any]:
-    """What pfl-research took for the same users' rows, net and participants; or why it was skipped."""
+def peer(load: Workload, how: How) -> Pfl:
+    """pfl-research with the same users' rows, net and participants."""
     if load.model != "pfl":
-        return {"skipped": "peer.py knows the net of pfl-cifar only"}
+        raise SkippedError("peer.py knows the net of pfl-cifar only")
     source = ready(load, "loop", How("cpu", "float32")).federation
     source.engine.close()
     index = source.engine.setting.source.index
@@ -117,6 +130,6 @@ def rounds_of_pfl(load: Workload, how: How, rounds: int) -> dict[str, Any]:
         "local": load.local,
         "images": load.images,
         "rows": {str(k): index[k].tolist() for k in range(source.task.clients)},
-        "cohorts": [source.plan.participants(r) for r in range(1, rounds + 1)],
+        "users": len(source.plan.participants(1)),
     }
-    return ask(how.pfl_python, task)
+    return Pfl(how.pfl_python, task, source.plan.participants)

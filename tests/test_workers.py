@@ -11,9 +11,13 @@ import torch
 
 import unskew as us
 from unskew.core.state import State
+from unskew.engine.arena import Arena
 from unskew.engine.workers import Workers, can_fork
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="worker processes need fork")
+
+
+TOLD: State = {}  # of a worker
 
 
 def handle(header: dict[str, Any], body: State) -> tuple[dict[str, Any], State]:
@@ -23,6 +27,11 @@ def handle(header: dict[str, Any], body: State) -> tuple[dict[str, Any], State]:
         raise us.UserError("not like this")
     if header["do"] == "fail":
         raise ValueError("a bug")
+    if header["do"] == "receive":
+        TOLD.update(body)
+        return {}, {}
+    if header["do"] == "told":
+        return {}, dict(TOLD)
     time.sleep(header.get("seconds", 0))
     return {"client": header["client"]}, {"x": body["x"] + 1}
 
@@ -75,3 +84,26 @@ def test_whoever_was_left_busy_is_not_asked_again(pool: Workers) -> None:
     answers.close()
     with pytest.raises(RuntimeError, match="left in the middle"):
         list(pool.ask(asked("add", range(2))))
+
+
+def test_what_is_told_to_all_is_the_last_that_was(pool: Workers) -> None:
+    """Through memory that is written again: a worker that had nothing to do looks at it late, and at larger tensors."""
+    for size in (3, 50_000, 10):
+        pool.tell({"do": "receive", "answer": False}, {"w": torch.full((size,), float(size))})
+    for header, body in pool.ask(asked("told", range(4))):
+        assert body["w"].tolist() == [10.0] * 10, header
+
+
+def test_a_worker_is_asked_again_before_its_answer_is_taken_out(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its next answer does not lie where the last one does: both are whole."""
+    take, busy = Arena.take, []
+
+    def slow(self: Arena, layout: Any) -> State:
+        time.sleep(0.2)  # long enough for another answer
+        busy.append(any(end.poll() for end in pool._ends))
+        return take(self, layout)
+
+    monkeypatch.setattr(Arena, "take", slow)
+    answers = list(pool.ask(asked("add", range(6))))
+    assert [body["x"].unique().tolist() for _, body in answers] == [[k + 1.0] for k in range(6)]
+    assert busy[0]

@@ -20,7 +20,8 @@ from unskew.core.part import Part, Sizes, Stream
 from unskew.core.plan import weights
 from unskew.core.state import State, Tree, flatten, stack, tree_map
 from unskew.engine import kernels
-from unskew.engine.base import Setting, Source, laid_out, sent
+from unskew.engine.base import Setting, Source, sent
+from unskew.engine.innermost import laid_out
 from unskew.engine.mapping import vmap
 
 Arrays = dict[str, np.ndarray]

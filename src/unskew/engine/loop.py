@@ -7,6 +7,7 @@ fixed chunks, and answers are taken in the order of the clients.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from unskew.core.state import Message, State, Tree, flatten, unflatten
 from unskew.core.sums import AddUp
 from unskew.engine.base import Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, OneClient
+from unskew.engine.innermost import for_cpu
 from unskew.engine.ragged import Padding
 from unskew.engine.sealing import seal_draws, seal_one
 from unskew.engine.sharing import share_draws, share_one
@@ -36,7 +38,10 @@ class LoopEngine:
     name = "loop"
 
     def __init__(self, setting: Setting, workers: int) -> None:
-        self.setting, self.device = setting, setting.device
+        self.device = setting.device
+        self.setting = (
+            replace(setting, model=setting.model.rewritten(for_cpu)) if self.device.type == "cpu" else setting
+        )
         self.add_up: AddUp | None = None  # answers come one by one
         self._received, self._padding = Received({}, {}), Padding()
         many = workers > 1 and can_fork() and self.device.type == "cpu"

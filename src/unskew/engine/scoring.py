@@ -14,8 +14,9 @@ from unskew.core.part import Part
 from unskew.core.state import State
 from unskew.data.augment import Augment
 from unskew.engine import kernels
-from unskew.engine.base import Score, Setting, laid_out
+from unskew.engine.base import Score, Setting
 from unskew.engine.graph import Recorded, new_pool
+from unskew.engine.innermost import laid_out
 from unskew.engine.mapping import vmap
 from unskew.engine.stack import put
 from unskew.models.model import Model

@@ -1,6 +1,8 @@
 """Worker processes of the loop engine: forked once, so that they have the data.
 
-Requests travel through a pipe, their tensors as safetensors; an answer's tensors through memory that both see.
+Requests travel through a pipe, their tensors as safetensors; the tensors of an answer, and of what is told to all,
+through memory that both sides see. A worker has two places for its answers, and so is asked again before the last one
+is taken out.
 """
 
 from __future__ import annotations
@@ -47,10 +49,10 @@ class Workers:
 
     def __init__(self, n: int, handle: Handle) -> None:
         context = mp.get_context("fork")
-        pairs, arenas = [context.Pipe() for _ in range(n)], [Arena() for _ in range(n)]
-        self._ends = {ours: arena for (ours, _), arena in zip(pairs, arenas)}
+        pairs, arenas, self._told = [context.Pipe() for _ in range(n)], [(Arena(), Arena()) for _ in range(n)], Arena()
+        self._ends = {ours: places for (ours, _), places in zip(pairs, arenas)}
         self._processes = [
-            context.Process(target=_serve, args=(i, pairs, arenas, handle), daemon=True) for i in range(n)
+            context.Process(target=_serve, args=(i, pairs, arenas, self._told, handle), daemon=True) for i in range(n)
         ]
         self._left = False  # some were asked and nobody took their answer
         with uninterrupted():  # what is raised while a process forks is printed and forgotten
@@ -61,9 +63,10 @@ class Workers:
 
     def tell(self, header: dict[str, Any], body: State) -> None:
         """The same message to every worker; no answer."""
-        data = to_bytes(body)
+        # Who has not looked yet finds this in place of the last, which nobody asked him about.
+        header = header | {"layout": self._told.put(body)}
         for end in self._ends:
-            _send(end, header, data)
+            _send(end, header, {})
 
     def ask(self, requests: Iterable[tuple[dict[str, Any], State]]) -> Iterator[tuple[dict[str, Any], State]]:
         """Answers in order; each idle worker gets the next request, which is not made before."""
@@ -72,31 +75,35 @@ class Workers:
         numbered, due = enumerate(requests), 0
         answers: dict[int, tuple[dict[str, Any], State]] = {}
         busy: dict[Connection, int] = {}
-        idle = list(self._ends)
         try:
-            while True:
-                while idle and (following := next(numbered, None)):
-                    number, (header, body) = following
-                    end = idle.pop()
-                    _send(end, header, to_bytes(body))
-                    busy[end] = number
+            for end in self._ends:
+                self._give(end, numbered, busy)
+            while busy or answers:
                 while due in answers:  # taken in while the workers are busy again
                     yield answers.pop(due)
                     due += 1
-                if not busy:
-                    return
-                ready = wait(list(busy))
+                ready = wait(list(busy)) if busy else []
                 for end in [end for end in busy if end in ready]:
-                    answers[busy.pop(end)] = _receive(end, self._ends[end])
-                    idle.append(end)
+                    number, header = busy.pop(end), _hear(end)
+                    self._give(end, numbered, busy)
+                    answers[number] = header, self._ends[end][header.pop("place")].take(header.pop("layout"))
         finally:
             self._left = bool(busy)
 
+    def _give(self, end: Connection, requests: Iterator[tuple[int, Any]], busy: dict[Connection, int]) -> None:
+        """The next request, if there is one."""
+        for number, (header, body) in requests:
+            _send(end, header, body)
+            busy[end] = number
+            return
+
     def close(self) -> None:
         """End the processes; they also end by themselves when this process is gone."""
-        for end, arena in self._ends.items():
+        for end, places in self._ends.items():
             end.close()
-            arena.close()
+            for arena in places:
+                arena.close()
+        self._told.close()
         for process in self._processes:
             process.join(timeout=SOON / len(self._processes))
             process.terminate()  # in the middle of a client whose answer nobody waits for
@@ -104,15 +111,15 @@ class Workers:
             process.join(timeout=5)
 
 
-def _send(end: Connection, header: dict[str, Any], data: bytes) -> None:
+def _send(end: Connection, header: dict[str, Any], body: State) -> None:
     try:
         end.send_bytes(json.dumps(header).encode())
-        end.send_bytes(data)
+        end.send_bytes(to_bytes(body))
     except (BrokenPipeError, OSError) as error:
         raise _gone() from error
 
 
-def _receive(end: Connection, arena: Arena) -> tuple[dict[str, Any], State]:
+def _hear(end: Connection) -> dict[str, Any]:
     try:
         header = json.loads(end.recv_bytes())
     except (EOFError, OSError) as error:
@@ -121,7 +128,7 @@ def _receive(end: Connection, arena: Arena) -> tuple[dict[str, Any], State]:
         raise UserError(header["user_error"])
     if "error" in header:
         raise RuntimeError(f"a worker process failed:\n{header['error']}")
-    return header, arena.take(header.pop("layout"))
+    return header
 
 
 def _gone() -> UserError:
@@ -130,15 +137,20 @@ def _gone() -> UserError:
     )
 
 
-def _serve(i: int, pairs: list[tuple[Connection, Connection]], arenas: list[Arena], handle: Handle) -> None:
+def _serve(
+    i: int,
+    pairs: list[tuple[Connection, Connection]],
+    arenas: list[tuple[Arena, Arena]],
+    told: Arena,
+    handle: Handle,
+) -> None:
     """A worker's life: answer until the other end closes. Ctrl-C is for the parent, which saves first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's handler would print a traceback of this process
     torch.set_num_threads(1)
-    mine, arena = pairs[i][1], arenas[i]
-    for other in arenas:
-        if other is not arena:
-            other.close()
+    mine, places, place = pairs[i][1], arenas[i], 0
+    for other in (arena for each in arenas if each is not places for arena in each):
+        other.close()
     for ours, theirs in pairs:
         # An inherited copy of another end would keep that pipe open after its owner died.
         ours.close()
@@ -149,15 +161,18 @@ def _serve(i: int, pairs: list[tuple[Connection, Connection]], arenas: list[Aren
             header, body = json.loads(mine.recv_bytes()), from_bytes(mine.recv_bytes())
         except (EOFError, OSError):
             return
+        asks = header.pop("answer", True)
         try:
-            answer, tensors = handle(header, body)
-            answer = answer | {"layout": arena.put(tensors)}
+            answer, tensors = handle(header, body if asks else told.take(header.pop("layout")))
+            if asks:
+                place = 1 - place
+                answer = answer | {"place": place, "layout": places[place].put(tensors)}
         except UserError as error:
             answer = {"user_error": str(error)}
         except Exception:
             answer = {"error": traceback.format_exc()}
         try:
-            if header.get("answer", True):
+            if asks:
                 mine.send_bytes(json.dumps(answer).encode())
         except OSError:  # nobody listens any more
             return

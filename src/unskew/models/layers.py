@@ -1,25 +1,41 @@
 """Layers whose randomness comes from the plan."""
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 
+SMALL = 2**20  # numbers whose places a CPU remembers
+
 
 def uniform(seed: Tensor, n: int) -> Tensor:
     """n numbers in [0, 1) as a pure function of `seed` [] int64, the same in every engine and on every device."""
-    return (_bits(seed, n).long() & 0xFFFFFFFF).double() / 2**32
+    return (_bits(seed, _begun(torch.Size((n,)), seed.device, False)).long() & 0xFFFFFFFF).double() / 2**32
 
 
 def kept(seed: Tensor, n: int, p: float) -> Tensor:
-    """Which of n numbers stay: those whose `uniform` is at least p, compared as integers."""
-    # Bits are read as signed: turning the highest one puts them in the order that they have without a sign.
-    return (_bits(seed, n) ^ -(2**31)) >= math.ceil(p * 2**32) - 2**31
+    """Which of n numbers stay: those whose `uniform` is at least p."""
+    return _stays(seed, _begun(torch.Size((n,)), seed.device, False), p).bool()
 
 
-def _bits(seed: Tensor, n: int) -> Tensor:
+def innermost(h: Tensor) -> bool:
+    """Whether an image batch has its channels innermost, as a CPU likes them (engine/innermost.py)."""
+    plain = h.ndim == 4 and h.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(h)
+    return plain and h.is_contiguous(memory_format=torch.channels_last) and not h.is_contiguous()
+
+
+def _stays(seed: Tensor, begun: Tensor, p: float) -> Tensor:
+    """1 for each number that stays and 0 for the others, compared as integers."""
+    # Bits are read as signed: turning the highest one puts them in the order that they have without a sign. A
+    # comparison takes five times as long as what is done here, because its outcomes are bytes.
+    below = math.ceil(p * 2**32) - 2**31 - 1
+    return _bits(seed, begun).bitwise_xor_(-(2**31)).clamp(below, below + 1).sub_(below)
+
+
+def _bits(seed: Tensor, begun: Tensor) -> Tensor:
     """A 32-bit hash of (seed, position); int32 wraps around, and takes a third of the time of int64 with masks."""
-    h = torch.arange(n, dtype=torch.int32, device=seed.device) * _signed(0x9E3779B1) + seed.to(torch.int32)
+    h = begun + seed.to(torch.int32)
     for shift, factor in ((16, 0x21F0AAAD), (15, 0x735A2D97)):
         h = _mixed(h, shift).mul_(factor)
     return _mixed(h, 15)
@@ -27,7 +43,22 @@ def _bits(seed: Tensor, n: int) -> Tensor:
 
 def _mixed(h: Tensor, by: int) -> Tensor:
     """h xor h shifted to the right with zeros coming in, where torch repeats the sign."""
-    return (h >> by).bitwise_and_(2 ** (32 - by) - 1).bitwise_xor_(h)
+    return h.bitwise_xor_((h >> by).bitwise_and_(2 ** (32 - by) - 1))
+
+
+def _begun(shape: torch.Size, device: torch.device, across: bool) -> Tensor:
+    """What the hash of every position begins with; `across`: in memory with channels innermost."""
+    if device.type != "cpu" or shape.numel() > SMALL:
+        return _multiples(shape, device, across)
+    return _remembered(shape, device, across)
+
+
+def _multiples(shape: torch.Size, device: torch.device, across: bool) -> Tensor:
+    found = torch.arange(shape.numel(), dtype=torch.int32, device=device).mul_(_signed(0x9E3779B1)).view(shape)
+    return found.contiguous(memory_format=torch.channels_last) if across else found
+
+
+_remembered = lru_cache(maxsize=8)(_multiples)  # a net has few dropout layers, and a run one size of batches
 
 
 def _signed(word: int) -> int:
@@ -48,8 +79,9 @@ class SeededDropout(nn.Module):
         if not self.training or self.p == 0:
             return h
         shape = torch.Size((*h.shape[:2], *(1,) * (h.ndim - 2))) if self.channels else h.shape
-        keep = kept(self.seed, shape.numel(), self.p).reshape(shape)
-        return torch.where(keep, h / (1 - self.p), 0.0)
+        keep = _stays(self.seed, _begun(shape, h.device, not self.channels and innermost(h)), self.p)
+        # A product in the layout of `h`: a choice by a mask took three times as long, and had another layout.
+        return h / (1 - self.p) * keep.to(h.dtype)
 
 
 def replace_dropout(module: nn.Sequential) -> nn.Sequential:

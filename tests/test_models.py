@@ -5,9 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.func import vmap
 
 from unskew import models
+from unskew.engine.layers import for_stack
 from unskew.errors import UserError
 from unskew.models.layers import SeededDropout, uniform
 from unskew.models.model import Model
@@ -248,6 +250,31 @@ def test_dropout_of_whole_channels() -> None:
     out = mask(model, 2, (6, 8, 3, 3))
     assert set(out.flatten(2).amax(2).flatten().tolist()) == {0.0, 2.0}
     assert torch.equal(out.flatten(2).amax(2), out.flatten(2).amin(2))
+
+
+@pytest.mark.parametrize("p", [1.0, 1 - 2**-34, 1 - 2**-32])
+@pytest.mark.parametrize("layer", [nn.Dropout, nn.Dropout2d])
+def test_dropout_of_everything(layer: type[nn.Module], p: float) -> None:
+    """One may ask for it, and gets zeros with gradients, not a division by zero; also with the layers of a stack."""
+    model = Model(nn.Sequential(layer(p), nn.Flatten()))
+    for each in (model, model.rewritten(for_stack)):
+        x = torch.randn(4, 2, 3, 3, requires_grad=True)
+        out = each.block({}, x, 0, train=True, seed=torch.tensor(7))
+        out.sum().backward()
+        assert not out.any()
+        assert x.grad is not None
+        assert not x.grad.any()
+
+
+def test_dropout_does_not_remember_what_a_transformation_made() -> None:
+    """A tensor that is made inside of one is wrapped, or has no numbers at all, and later calls would get it."""
+    model, x = dropping(), torch.randn(3, 11)
+    with FakeTensorMode():
+        model.block({}, torch.zeros(3, 11), 0, train=True, seed=torch.tensor(1))
+    torch.func.grad(lambda h: model.block({}, h, 0, train=True, seed=torch.tensor(1)).sum())(x)
+    found = model.block({}, x, 0, train=True, seed=torch.tensor(1))
+    assert type(found) is torch.Tensor
+    torch.testing.assert_close(found, x * mask(model, 1, (3, 11)))
 
 
 def test_dropout_under_vmap_equals_the_loop() -> None:

@@ -11,6 +11,7 @@ import torch
 
 import unskew as us
 from unskew.core.state import State
+from unskew.engine import workers
 from unskew.engine.arena import Arena
 from unskew.engine.workers import Workers, can_fork
 
@@ -38,10 +39,10 @@ def handle(header: dict[str, Any], body: State) -> tuple[dict[str, Any], State]:
 
 @pytest.fixture
 def pool() -> Iterator[Workers]:
-    workers = Workers(2, handle)
-    yield workers
-    workers.close()
-    workers.close()  # a second time does no harm
+    made = Workers(2, handle)
+    yield made
+    made.close()
+    made.close()  # a second time does no harm
 
 
 def asked(do: str, clients: range, **more: Any) -> Iterator[tuple[dict[str, Any], State]]:
@@ -69,12 +70,12 @@ def test_what_goes_wrong_there_is_told_here(pool: Workers, do: str, error: type[
 
 
 def test_who_is_busy_is_not_waited_for_at_the_end() -> None:
-    workers = Workers(2, handle)
-    answers = workers.ask([*asked("add", range(1)), *asked("add", range(1, 3), seconds=60)])
+    made = Workers(2, handle)
+    answers = made.ask([*asked("add", range(1)), *asked("add", range(1, 3), seconds=60)])
     next(answers)
     answers.close()
-    workers.close()
-    assert [process.is_alive() for process in workers._processes] == [False, False]
+    made.close()
+    assert [process.is_alive() for process in made._processes] == [False, False]
 
 
 def test_whoever_was_left_busy_is_not_asked_again(pool: Workers) -> None:
@@ -84,6 +85,37 @@ def test_whoever_was_left_busy_is_not_asked_again(pool: Workers) -> None:
     answers.close()
     with pytest.raises(RuntimeError, match="left in the middle"):
         list(pool.ask(asked("add", range(2))))
+
+
+def test_an_interruption_while_it_is_heard_leaves_an_answer_behind(
+    pool: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "_hear", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            list(pool.ask(asked("add", range(1))))
+    with pytest.raises(RuntimeError, match="left in the middle"):
+        list(pool.ask(asked("add", range(2))))
+
+
+def test_a_request_that_cannot_be_sent_is_not_sent_by_half(pool: Workers) -> None:
+    """The worker would wait for its other half, and take the next request's beginning for it."""
+    unknown = {"x": torch.ones(3, dtype=torch.bfloat16)}
+    with pytest.raises(TypeError, match="BFloat16"):
+        list(pool.ask([({"do": "add", "client": 0}, unknown)]))
+    assert not any(end.poll(0.2) for end in pool._ends)
+    with pytest.raises(RuntimeError, match="left in the middle"):
+        list(pool.ask(asked("add", range(2))))
+
+
+def test_what_goes_wrong_when_told_is_heard_with_the_next_answer(pool: Workers) -> None:
+    """Who did not get the new model must not train the old one."""
+    pool.tell({"do": "fail", "answer": False}, {"w": torch.ones(3)})
+    with pytest.raises(RuntimeError, match="a bug"):
+        list(pool.ask(asked("told", range(2))))
 
 
 def test_what_is_told_to_all_is_the_last_that_was(pool: Workers) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 
 AGAIN = 0.05  # seconds after which a signal that came inside an import comes again
@@ -56,3 +58,9 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         for late in waiting:  # also where the moment ended in an error, which somebody may take for no end
             signal.raise_signal(late)
+
+
+@uninterrupted()
+def remove_folder(path: Path, ignore_errors: bool = False) -> None:
+    """Python's own way, which Ctrl-C can turn into another error: it closes a file a second time then."""
+    shutil.rmtree(path, ignore_errors)

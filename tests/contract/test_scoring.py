@@ -16,6 +16,7 @@ from unskew.engine.base import Setting
 from unskew.engine.fuse import fuse
 from unskew.engine.graph import Recorded
 from unskew.engine.layers import for_stack
+from unskew.engine.stacked import StackedEngine
 from unskew.models import ZOO
 from unskew.models.model import Model
 from unskew.prepare import prepare
@@ -106,6 +107,28 @@ def test_a_recorded_pass_scores_the_model_of_the_day(monkeypatch: pytest.MonkeyP
         assert mine.loss == pytest.approx(want.loss, 1e-9)
     fed.engine.close()
     assert fed.engine._scoring._passes == {}
+
+
+def test_memory_of_recorded_passes_is_given_back_where_training_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is recorded later gets a pool of its own: PyTorch refuses one whose recordings are all gone."""
+    pools: list[object] = []
+    monkeypatch.setattr(scoring, "new_pool", lambda device: pools.append(object()) or pools[-1])
+    fed = federation("fedavg", "stacked")
+    train, snap, held = StackedEngine._cohort, fed.start(), []
+
+    def small(self: Any, source: Any, round: int, received: Any, clients: list[int], mine: Any) -> Any:
+        held.append(len(self._scoring._passes))
+        if len(clients) > 1:
+            raise torch.OutOfMemoryError
+        return train(self, source, round, received, clients, mine)
+
+    monkeypatch.setattr(StackedEngine, "_cohort", small)
+    want = fed.engine.evaluate(1, fed.received(snap), "test")
+    fed.play(snap)
+    assert held[:2] == [1, 0]
+    assert fed.engine.evaluate(1, fed.received(snap), "test").loss == want.loss
+    assert fed.engine._scoring._passes["test", True][1][0]._pool is pools[-1]
+    assert len(pools) > 1
 
 
 def test_a_part_that_changes_the_batch_is_asked_in_every_evaluation() -> None:

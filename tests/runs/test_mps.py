@@ -6,8 +6,10 @@ The service is a script that notes what it is asked; only a GPU has a real one.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +92,31 @@ def test_one_that_does_not_work_is_done_without(notes: Notes, tmp_path: Path, mo
     with sharing(True) as start:
         assert start == mps.Start()
     assert not (tmp_path / "tried").exists()
+
+
+def test_an_interruption_leaves_no_folder(notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one that comes as soon as the folder is there."""
+    make, made = tempfile.mkdtemp, []
+
+    def interrupted(**more: str) -> str:
+        made.append(make(dir=tmp_path, **more))
+        os.kill(os.getpid(), signal.SIGINT)
+        return made[0]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", interrupted)
+    with pytest.raises(KeyboardInterrupt), sharing(True):
+        pytest.fail("it was not interrupted")
+    assert until(lambda: not Path(made[0]).exists())
+
+
+def test_gpus_are_chosen_once(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service shows the second and the fourth as 0 and 1; who chose among these again would find no 3."""
+    monkeypatch.setenv(mps.VISIBLE, "1,3")
+    monkeypatch.setattr(mps, "TRIAL", f"import os; raise SystemExit({mps.VISIBLE!r} in os.environ)")
+    with sharing(True) as start:
+        assert start.environment is not None
+        assert mps.VISIBLE not in start.environment
+    assert until(lambda: notes()[1:] == ["quit"])
 
 
 def test_one_that_hangs_is_not_waited_for(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,21 @@
 """Signals wait while a round is being completed, whatever other threads there are."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
 from unskew.engine.mapping import vmap
-from unskew.signals import uninterrupted
+from unskew.results.tables import Table
+from unskew.signals import remove_folder, uninterrupted
 
 
 def block(number: signal.Signals, finished: list[int]) -> None:
@@ -63,6 +67,36 @@ def test_a_signal_arrives_also_where_the_block_fails() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         failing()
+
+
+def test_a_folder_is_removed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python closes a folder that it looks through a second time if Ctrl-C comes after the first."""
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    close = os.close
+
+    def interrupted(fd: int) -> None:
+        close(fd)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(os, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        remove_folder(tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_table_is_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within, a library swallows whatever is raised while it compares types."""
+    table, write = Table(("a",)), pd.DataFrame.to_parquet
+    table.add([(1,)])
+
+    def swallows(self: pd.DataFrame, **more: Any) -> Any:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        return write(self, **more)
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", swallows)
+    with pytest.raises(KeyboardInterrupt):
+        table.to_bytes()
 
 
 def test_other_threads_are_left_alone() -> None:

@@ -17,8 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from unskew.signals import uninterrupted
+
 CONTROL = "nvidia-cuda-mps-control"
 PIPE, LOG = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 USUAL = Path("/tmp/nvidia-mps")  # where CUDA looks for a service if nothing else is said
 SECONDS = 30  # in which a service that works has answered
 # Waits in the background until all who hold the other end of its input are gone, by whatever death.
@@ -45,23 +48,37 @@ def sharing(wanted: bool) -> Iterator[Start]:
     if not wanted or PIPE in os.environ or (USUAL / "control").exists() or shutil.which(CONTROL) is None:
         yield Start()
         return
+    held: list[int] = []
+    try:
+        with uninterrupted():  # a folder without its keeper would stay
+            service = _kept(held)
+        client = _seen_by_clients(service)
+        if not (_ends_well([CONTROL, "-d"], service) and _ends_well([sys.executable, "-c", TRIAL], client)):
+            os.close(held.pop())
+        yield Start(client, tuple(held)) if held else Start()
+    finally:
+        for mouth in held:
+            os.close(mouth)
+
+
+def _kept(held: list[int]) -> dict[str, str]:
+    """The environment of a service that ends, and whose folder goes, when nobody has `held` open any more."""
     folder = tempfile.mkdtemp(prefix="unskew-mps-")  # a socket's path has to be short, which a run's may not be
     environment = os.environ | {PIPE: folder, LOG: folder}
     ear, mouth = os.pipe()
-    try:
-        with open(ear) as end:
-            subprocess.run(["sh", "-c", KEEPER], stdin=end, env=environment, start_new_session=True, check=False)
-        yield Start(environment, (mouth,)) if _works(environment) else Start()
-    finally:
-        os.close(mouth)
+    held.append(mouth)
+    with open(ear) as end:
+        subprocess.run(["sh", "-c", KEEPER], stdin=end, env=environment, start_new_session=True, check=False)
+    return environment
 
 
-def _works(environment: dict[str, str]) -> bool:
+def _seen_by_clients(service: dict[str, str]) -> dict[str, str]:
+    """A service numbers the GPUs that it was shown anew; a process that chooses again would choose others."""
+    return {name: value for name, value in service.items() if name != VISIBLE}
+
+
+def _ends_well(words: list[str], environment: dict[str, str]) -> bool:
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    commands = ([CONTROL, "-d"], [sys.executable, "-c", TRIAL])
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        return all(
-            subprocess.run(words, env=environment, timeout=SECONDS, **quiet).returncode == 0  # type: ignore[call-overload]
-            for words in commands
-        )
+        return subprocess.run(words, env=environment, timeout=SECONDS, **quiet).returncode == 0  # type: ignore[call-overload]
     return False

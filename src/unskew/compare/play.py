@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from unskew.compare import queue
 from unskew.compare.alone import LOG, alone
 from unskew.compare.grid import Grid
 from unskew.errors import UserError
+from unskew.signals import remove_folder
 
 if TYPE_CHECKING:
     from unskew.compare.table import Table
@@ -52,7 +52,7 @@ def _leave_nothing(out: Path) -> None:
     cells = out / queue.CELLS
     begun = cells.exists() and any(cells.iterdir())
     if not begun and {path.name for path in out.iterdir()} <= {cells.name, ".lock", LOG}:
-        shutil.rmtree(out)
+        remove_folder(out)
 
 
 def _clear(out: Path) -> None:

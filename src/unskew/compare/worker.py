@@ -76,6 +76,7 @@ def main() -> None:
     except KeyboardInterrupt:
         code = INTERRUPTED
     # All is closed and written. Python would take torch apart piece by piece, which the comparison waits for: 0.7 s.
+    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 

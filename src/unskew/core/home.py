@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import tempfile
 import weakref
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from unskew.core.state import Tree, flatten, tree_map, unflatten
+from unskew.signals import remove_folder
 
 
 class Kept(Protocol):
@@ -61,10 +61,10 @@ class OnDisk:
     def __init__(self, folder: Path | None = None) -> None:
         """folder: emptied first, because a killed run may have left it; a temporary one without it."""
         if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder, ignore_errors=True)
         self._folder = folder or Path(tempfile.mkdtemp(prefix="unskew-clients-"))
         self._numbers = itertools.count()
-        self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._remove = weakref.finalize(self, remove_folder, self._folder, ignore_errors=True)
 
     def keep(self, tree: Tree) -> Kept:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Memory that a worker process and its parent both see: what a worker answers is copied in and out.
+"""Memory that worker processes and their parent both see: what one of them writes is copied in, and out by others.
 
 Through a pipe it goes in pieces of 64 KiB, with a switch between the processes for each: 6.5 MB took 19 ms of both, and
-take 2 ms here. An answer is taken out before its worker is asked again, so nothing is overwritten too early.
+take 2 ms here. Who writes sees to it that nothing is overwritten too early (engine/workers.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Layout = list[tuple[str, str, list[int], int]]  # name, type, shape, where it be
 
 
 class Arena:
-    """Grows to the largest answer; inherited by forking."""
+    """Grows to the most that was written; inherited by forking."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] = _memory()

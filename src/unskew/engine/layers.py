@@ -19,7 +19,7 @@ from unskew.core.view import at_least_float32
 from unskew.engine import kernels
 from unskew.engine.product import product
 from unskew.engine.rule import front, mapped
-from unskew.models.layers import SeededDropout
+from unskew.models.layers import LAST, SeededDropout
 
 
 class How(NamedTuple):
@@ -235,7 +235,7 @@ class Dropout(SeededDropout):
 
     @staticmethod
     def fits(layer: nn.Module) -> bool:
-        return type(layer) is SeededDropout and not layer.channels
+        return type(layer) is SeededDropout and not layer.channels and layer.p <= LAST
 
 
 def for_stack(blocks: nn.Sequential) -> nn.Sequential:

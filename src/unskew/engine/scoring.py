@@ -61,8 +61,9 @@ class Scoring:
             torch.cuda.empty_cache()
 
     def release(self) -> None:
-        """Let go of recordings and of what they found."""
+        """Let go of recordings and of what they found; a pool whose recordings are gone never takes another."""
         self._passes.clear()
+        self._pool = new_pool(self._setting.device)
 
     def _score(self, split: str, records: bool) -> Score:
         if (split, records) not in self._passes:

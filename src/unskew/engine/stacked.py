@@ -253,6 +253,7 @@ class StackedEngine:
                 continue
             # Out here, where the error and with it what the failed step had made are gone.
             self._release()
+            self._scoring.release()
             gc.collect()  # while a round is played nobody else does
             torch.cuda.empty_cache()
             size = (len(cohort) + 1) // 2

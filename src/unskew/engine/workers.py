@@ -84,7 +84,8 @@ class Workers:
                     due += 1
                 ready = wait(list(busy)) if busy else []
                 for end in [end for end in busy if end in ready]:
-                    number, header = busy.pop(end), _hear(end)
+                    header = _hear(end)
+                    number = busy.pop(end)
                     self._give(end, numbered, busy)
                     answers[number] = header, self._ends[end][header.pop("place")].take(header.pop("layout"))
         finally:
@@ -93,8 +94,8 @@ class Workers:
     def _give(self, end: Connection, requests: Iterator[tuple[int, Any]], busy: dict[Connection, int]) -> None:
         """The next request, if there is one."""
         for number, (header, body) in requests:
-            _send(end, header, body)
             busy[end] = number
+            _send(end, header, body)
             return
 
     def close(self) -> None:
@@ -112,9 +113,10 @@ class Workers:
 
 
 def _send(end: Connection, header: dict[str, Any], body: State) -> None:
+    told, data = json.dumps(header).encode(), to_bytes(body)
     try:
-        end.send_bytes(json.dumps(header).encode())
-        end.send_bytes(to_bytes(body))
+        end.send_bytes(told)
+        end.send_bytes(data)
     except (BrokenPipeError, OSError) as error:
         raise _gone() from error
 
@@ -163,16 +165,17 @@ def _serve(
             return
         asks = header.pop("answer", True)
         try:
-            answer, tensors = handle(header, body if asks else told.take(header.pop("layout")))
-            if asks:
-                place = 1 - place
-                answer = answer | {"place": place, "layout": places[place].put(tensors)}
+            if not asks:
+                handle(header, told.take(header.pop("layout")))
+                continue
+            answer, tensors = handle(header, body)
+            place = 1 - place
+            answer = answer | {"place": place, "layout": places[place].put(tensors)}
         except UserError as error:
             answer = {"user_error": str(error)}
         except Exception:
             answer = {"error": traceback.format_exc()}
         try:
-            if asks:
-                mine.send_bytes(json.dumps(answer).encode())
+            mine.send_bytes(json.dumps(answer).encode())  # of a failure also unasked: it is heard in place of an answer
         except OSError:  # nobody listens any more
             return

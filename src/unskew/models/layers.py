@@ -3,10 +3,13 @@
 import math
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 SMALL = 2**20  # numbers whose places a CPU remembers
+LAST = 1 - 2**-32  # the largest share that leaves anything: a hash has 32 bits
+STEP = 0x9E3779B1 - 2**32  # from one position's beginning to the next, as a signed number
 
 
 def uniform(seed: Tensor, n: int) -> Tensor:
@@ -48,21 +51,17 @@ def _mixed(h: Tensor, by: int) -> Tensor:
 
 def _begun(shape: torch.Size, device: torch.device, across: bool) -> Tensor:
     """What the hash of every position begins with; `across`: in memory with channels innermost."""
-    if device.type != "cpu" or shape.numel() > SMALL:
-        return _multiples(shape, device, across)
-    return _remembered(shape, device, across)
-
-
-def _multiples(shape: torch.Size, device: torch.device, across: bool) -> Tensor:
-    found = torch.arange(shape.numel(), dtype=torch.int32, device=device).mul_(_signed(0x9E3779B1)).view(shape)
+    if device.type == "cpu" and shape.numel() <= SMALL:
+        return torch.from_numpy(_remembered(shape, across))
+    found = torch.arange(shape.numel(), dtype=torch.int32, device=device).mul_(STEP).view(shape)
     return found.contiguous(memory_format=torch.channels_last) if across else found
 
 
-_remembered = lru_cache(maxsize=8)(_multiples)  # a net has few dropout layers, and a run one size of batches
-
-
-def _signed(word: int) -> int:
-    return word - 2**32 if word >= 2**31 else word
+@lru_cache(maxsize=8)  # a net has few dropout layers, and a run one size of batches
+def _remembered(shape: torch.Size, across: bool) -> np.ndarray:
+    """The same in NumPy: a tensor that is made inside a transformation of PyTorch's may be of no use after it."""
+    found = (np.arange(shape.numel(), dtype=np.int32) * np.int32(STEP)).reshape(shape)
+    return np.ascontiguousarray(found.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) if across else found
 
 
 class SeededDropout(nn.Module):
@@ -78,6 +77,8 @@ class SeededDropout(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return h
+        if self.p > LAST:
+            return h * 0
         shape = torch.Size((*h.shape[:2], *(1,) * (h.ndim - 2))) if self.channels else h.shape
         keep = _stays(self.seed, _begun(shape, h.device, not self.channels and innermost(h)), self.p)
         # A product in the layout of `h`: a choice by a mask took three times as long, and had another layout.

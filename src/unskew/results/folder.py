@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import weakref
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from unskew.engine.workers import to_bytes
 from unskew.errors import UserError
 from unskew.results.tables import LEDGER, METRICS, TIMES, Summary, Table
 from unskew.results.whole import replace_file
+from unskew.signals import remove_folder
 
 FORMAT = 2
 KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "world", "finished", "kept")
@@ -93,12 +93,12 @@ class Folder:
     def discard_if_empty(self) -> None:
         """Leave nothing behind where nothing was begun."""
         if not any(path.name != ".lock" for path in self.path.iterdir()):
-            shutil.rmtree(self.path)
+            remove_folder(self.path)
 
     def forget_state(self) -> None:
         """Remove clients' state that a killed run left on disk: a checkpoint has its own copies."""
         if self.has_run:
-            shutil.rmtree(self.path / STATE, ignore_errors=True)
+            remove_folder(self.path / STATE, ignore_errors=True)
 
     def write_messages(self, round: int, files: dict[str, bytes]) -> None:
         """Recorded messages of a round."""
@@ -177,7 +177,7 @@ class Folder:
         named = {entry["file"] for entry in self._client_files.values()}
         for path in (self.path / "checkpoint").iterdir():
             if path.is_dir() and path.name not in ("clients", Path(keep).name):
-                shutil.rmtree(path)
+                remove_folder(path)
         clients = self.path / "checkpoint" / "clients"
         for path in clients.iterdir() if clients.exists() else ():
             if str(path.relative_to(self.path)) not in named:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unskew.signals import uninterrupted
+
 if TYPE_CHECKING:
     import pandas as pd  # imported where a table is made: a run's first round need not wait for it
 
@@ -40,11 +42,14 @@ class Table:
             self._done, self._new = pd.concat(kept, ignore_index=True), []
         return self._done
 
+    # Ctrl-C waits: pandas asks NumPy whether a column's type is "string", and NumPy takes an interruption for a no.
+    @uninterrupted()
     def to_bytes(self) -> bytes:
         """The rows as a parquet file."""
         return self.frame().to_parquet(index=False)
 
     @classmethod
+    @uninterrupted()
     def read(cls, columns: tuple[str, ...], path: Path) -> Table:
         import pandas as pd
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from unskew.engine.innermost import Flatten, for_cpu, laid_out
+from unskew.engine.innermost import Flatten, laid_out
+from unskew.engine.loop import for_cpu
 from unskew.models.layers import SeededDropout, innermost
 from unskew.models.model import Model
 

@@ -8,7 +8,7 @@ engine maps `step_loss`, `finish` and `Client` over a cohort; `client_round` is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unskew.core.method import Method
-from unskew.core.optimiser import Optimiser
+from unskew.core.optimiser import Descent, Optimiser, plain
 from unskew.core.state import Message, State, Tree
 from unskew.core.view import Batch, Clock, Frozen, Pass, View
 from unskew.core.work import Work, clipped
@@ -243,7 +243,13 @@ def begin(model: Model, state: State) -> tuple[State, State]:
 
 
 def client_round(
-    method: Method, model: Model, received: Received, mine: Tree, feed: Feed, after: After
+    method: Method,
+    model: Model,
+    received: Received,
+    mine: Tree,
+    feed: Feed,
+    after: After,
+    descent_of: Callable[[Sequence[Tensor], Work], Descent] = plain,
 ) -> tuple[Message, Message, Tree, dict[str, Tensor]]:
     """One client's round: train on the feed, exchanges after training, then `up`.
 
@@ -252,11 +258,14 @@ def client_round(
     work, facts = feed.work, feed.facts
     received = own(received, mine)
     leaves, buffers = begin(model, received.model)
-    optimiser = work.make(leaves.values())
+    descent = descent_of(list(leaves.values()), work)
+    optimiser = work.make(leaves.values(), descent=descent)
     terms: dict[str, Tensor] = {}
     seen_by_steps = for_steps(method, received)
     for step in range(feed.steps):
-        loss, (buffers, seen) = step_loss(method, model, leaves, buffers, seen_by_steps, mine, facts, feed.at(step))
+        now = feed.at(step)
+        with descent.watching():
+            loss, (buffers, seen) = step_loss(method, model, leaves, buffers, seen_by_steps, mine, facts, now)
         descend_step(loss, optimiser, work, stacked=False)
         terms = {name: terms.get(name, 0) + term for name, term in seen.items()}
     final = {name: leaf.detach() for name, leaf in leaves.items()} | buffers

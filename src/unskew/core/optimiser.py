@@ -7,6 +7,7 @@ compiler when the first one is made, which costs a run's start more than its fir
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -36,9 +37,15 @@ class Descent(NamedTuple):
 
     gradients: Callable[[Tensor, Sequence[Tensor]], list[Any]] = gradients
     sgd: Callable[..., None] = sgd  # takes what torch's takes and does what that does
+    watching: Callable[[], AbstractContextManager[None]] = nullcontext  # while a step's loss is computed
 
 
 PLAIN = Descent()
+
+
+def plain(leaves: Sequence[Tensor], work: Work) -> Descent:
+    """By PyTorch's own functions."""
+    return PLAIN
 
 
 class Optimiser:

@@ -30,14 +30,6 @@ class Flatten(nn.Flatten):
         return super().forward(h)
 
 
-def for_cpu(blocks: nn.Sequential) -> nn.Sequential:
-    """The same blocks, which keep channels innermost."""
-    for layer in blocks.modules():
-        if type(layer) is nn.Flatten:
-            layer.__class__ = Flatten
-    return blocks
-
-
 def _back(g: Tensor | None) -> Tensor | None:
     return g if g is None else _across(g)  # None where the loss does not depend on it
 

@@ -11,16 +11,19 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from unskew.core.client import Received, client_round, own
 from unskew.core.messages import pack
+from unskew.core.optimiser import plain
 from unskew.core.outcome import Outcome
 from unskew.core.server import StandIn
 from unskew.core.state import Message, State, Tree, flatten, unflatten
 from unskew.core.sums import AddUp
 from unskew.engine.base import Score, Setting, Source, one_thread, sum_of, to_device
 from unskew.engine.feed import Cohort, OneClient
-from unskew.engine.innermost import for_cpu
+from unskew.engine.innermost import Flatten
+from unskew.engine.pieces import Linear, in_pieces
 from unskew.engine.ragged import Padding
 from unskew.engine.sealing import seal_draws, seal_one
 from unskew.engine.sharing import share_draws, share_one
@@ -28,6 +31,7 @@ from unskew.engine.workers import Workers, can_fork
 
 CHUNK = 500  # rows scored at once
 TOLD = ("message", "mine", "terms", "shared")  # of an outcome, by a worker
+ON_A_CPU: dict[type[nn.Module], type[nn.Module]] = {nn.Flatten: Flatten, nn.Linear: Linear}
 DEEP = 9  # more levels than any message has
 Requests = Iterator[tuple[dict[str, Any], State]]  # made one by one: a client's state may come from a file
 
@@ -39,9 +43,9 @@ class LoopEngine:
 
     def __init__(self, setting: Setting, workers: int) -> None:
         self.device = setting.device
-        self.setting = (
-            replace(setting, model=setting.model.rewritten(for_cpu)) if self.device.type == "cpu" else setting
-        )
+        self.setting, self._descent_of = setting, plain
+        if self.device.type == "cpu":
+            self.setting, self._descent_of = replace(setting, model=setting.model.rewritten(for_cpu)), in_pieces
         self.add_up: AddUp | None = None  # answers come one by one
         self._received, self._padding = Received({}, {}), Padding()
         many = workers > 1 and can_fork() and self.device.type == "cpu"
@@ -149,7 +153,9 @@ class LoopEngine:
                 mine = mine | ({part: kept} if kept else {})
             return shared, mine
 
-        message, shared, kept, terms = client_round(method, setting.model, received, mine, feed, after)
+        message, shared, kept, terms = client_round(
+            method, setting.model, received, mine, feed, after, self._descent_of
+        )
         if source is setting.source:  # a stand-in's message does not travel
             message, kept = seal_one(setting, round, received, message, kept, seal_draws(setting, round, client))
         return Outcome(client, pack(message), kept, terms, shared), (feed.needed, feed.steps * feed.work.batch)
@@ -164,3 +170,10 @@ class LoopEngine:
         facts, index = setting.source.facts(client), setting.source.index[client].to(self.device)
         sent, kept = share_one(setting, part, round, state, mine.get(part, {}), draws, facts, index)
         return pack(sent), kept
+
+
+def for_cpu(blocks: nn.Sequential) -> nn.Sequential:
+    """The same blocks and tensors with layers that know what a CPU's memory is like."""
+    for layer in blocks.modules():
+        layer.__class__ = ON_A_CPU.get(type(layer), type(layer))
+    return blocks

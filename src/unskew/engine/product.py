@@ -18,7 +18,7 @@ from unskew.engine.factors import Factors, who_takes
 
 
 class Product(torch.autograd.Function):
-    """rows [m, b, i] @ weights [m, o, i]^T to [m, b, o], weights as `kind`; gradients lie as what they are those of.
+    """rows [..., b, i] @ weights [..., o, i]^T to [..., b, o], weights as `kind`; a gradient lies as what it is of.
 
     `factors` may take the gradient of the weights as it comes: then there is none here.
     """
@@ -39,8 +39,8 @@ class Product(torch.autograd.Function):
         if into_weights and ctx.factors is not None and ctx.factors.take(weights, g, rows):
             into_weights = False
         return (
-            torch.bmm(g, cast) if into_rows else None,
-            torch.bmm(g.transpose(1, 2), rows).to(weights.dtype) if into_weights else None,
+            g @ cast if into_rows else None,
+            (g.mT @ rows).to(weights.dtype) if into_weights else None,
             None,
             None,
         )

@@ -95,11 +95,11 @@ def spread(places: list[Tensor], values: list[Tensor]) -> None:
 
 
 def times(rows: Tensor, weights: Tensor) -> Tensor:
-    """rows [m, b, i] @ weights [m, o, i]^T to [m, b, o]."""
+    """rows [..., b, i] @ weights [..., o, i]^T to [..., b, o]; of a stack by our own kernel where it is faster."""
     single = rows.dtype == weights.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
-    reads = rows.shape[1] <= FEW and LARGE <= weights[0].numel() < NUMBERS
+    reads = rows.ndim == 3 and rows.shape[1] <= FEW and LARGE <= weights[0].numel() < NUMBERS
     if not (single and reads and splits() and ours(rows, weights)):
-        return torch.bmm(rows, weights.transpose(1, 2))
+        return rows @ weights.mT
     from unskew.engine.kernels.reading import product
 
     return product(rows.contiguous(), weights.contiguous())

@@ -63,4 +63,4 @@ def uninterrupted() -> Iterator[None]:
 @uninterrupted()
 def remove_folder(path: Path, ignore_errors: bool = False) -> None:
     """Python's own way, which Ctrl-C can turn into another error: it closes a file a second time then."""
-    shutil.rmtree(path, ignore_errors)
+    shutil.rmtree(path, ignore_errors=ignore_errors)

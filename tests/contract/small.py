@@ -10,6 +10,7 @@ from torch import nn
 import unskew as us
 from unskew.core import registry
 from unskew.core.federation import Federation
+from unskew.core.state import State
 from unskew.prepare import prepare
 
 SIZES = (11, 1, 6)  # rows of the clients: more than two batches, less than one, a partial one
@@ -59,3 +60,14 @@ def experiment(method: Any, engine: str = "loop", **keys: Any) -> us.Experiment:
 
 def federation(method: Any, engine: str = "loop", norm: bool = False, **keys: Any) -> Federation:
     return prepare(experiment(method, engine, **keys), data=dataset(norm), model=network(norm)).federation
+
+
+def trained(method: str, engine: str, **local: Any) -> State:
+    """The model after two rounds of SGD without a limit on gradients, which would need them whole."""
+    how = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
+    fed = federation(method, engine, local=how | local)
+    snap = fed.start()
+    for _ in range(2):
+        snap, _ = fed.play(snap)
+        fed.store.commit()
+    return snap.model

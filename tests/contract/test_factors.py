@@ -5,17 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from small import federation
+from small import trained
 from torch import Tensor
 from torch.optim.sgd import sgd
 
 from unskew.core.optimiser import Descent
-from unskew.core.state import State
 from unskew.engine import factors, kernels
 from unskew.engine.factors import Factored, Factors
 from unskew.engine.product import product
-
-LOCAL = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
 
 
 def multiplied(seen: list[int]) -> Any:
@@ -33,20 +30,11 @@ def multiplied(seen: list[int]) -> Any:
     return descend
 
 
-def after_two_rounds(method: str, **keys: Any) -> State:
-    fed = federation(method, "stacked", local=LOCAL | keys)
-    snap = fed.start()
-    for _ in range(2):
-        snap, _ = fed.play(snap)
-        fed.store.commit()
-    return snap.model
-
-
 def test_every_method_trains_alike(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    want, seen = after_two_rounds(method), list[int]()
+    want, seen = trained(method, "stacked"), list[int]()
     monkeypatch.setattr(kernels, "LARGE", 0)
     monkeypatch.setattr(kernels, "descent", lambda device: multiplied(seen))
-    found = after_two_rounds(method)
+    found = trained(method, "stacked")
     for name, tensor in want.items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=1e-11)
     assert set(seen) == {3}  # all of the net's weights, and no bias
@@ -54,10 +42,10 @@ def test_every_method_trains_alike(method: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("keys", [{"clip": 1.0}, {"optimiser": "adam", "momentum": 0.0}])
 def test_gradients_are_whole_where_they_are_needed(keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    want, seen = after_two_rounds("fedavg", **keys), list[int]()
+    want, seen = trained("fedavg", "stacked", **keys), list[int]()
     monkeypatch.setattr(kernels, "LARGE", 0)
     monkeypatch.setattr(kernels, "descent", lambda device: multiplied(seen))
-    torch.testing.assert_close(after_two_rounds("fedavg", **keys), want)
+    torch.testing.assert_close(trained("fedavg", "stacked", **keys), want)
     assert not any(seen)
 
 

@@ -4,19 +4,16 @@ from typing import Any
 
 import pytest
 import torch
-from small import federation
+from small import trained
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
 from unskew.core.optimiser import PLAIN
-from unskew.core.state import State
 from unskew.core.work import Work
 from unskew.engine import kernels, pieces
 from unskew.engine.factors import Factored
 from unskew.engine.loop import for_cpu
 from unskew.engine.pieces import Linear, descend, in_pieces
-
-LOCAL = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
 
 
 def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,20 +26,11 @@ def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
 large = pytest.fixture(all_are_large)
 
 
-def after_two_rounds(method: str, **keys: Any) -> State:
-    fed = federation(method, "loop", local=LOCAL | keys)
-    snap = fed.start()
-    for _ in range(2):
-        snap, _ = fed.play(snap)
-        fed.store.commit()
-    return snap.model
-
-
 def test_every_method_trains_alike(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    want, follow, seen = after_two_rounds(method), pieces._follow, list[int]()
+    want, follow, seen = trained(method, "loop"), pieces._follow, list[int]()
     all_are_large(monkeypatch)
     monkeypatch.setattr(pieces, "_follow", lambda leaf, *rest: (seen.append(leaf.numel()), follow(leaf, *rest)))
-    found = after_two_rounds(method)
+    found = trained(method, "loop")
     for name, tensor in want.items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=1e-11)
     # All of the net's weights, unless a loss is a derivative by PyTorch's transformations.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unskew.core.method import Method
-from unskew.core.optimiser import Descent, Optimiser, plain
+from unskew.core.optimiser import Descent, Optimiser, by_torch
 from unskew.core.state import Message, State, Tree
 from unskew.core.view import Batch, Clock, Frozen, Pass, View
 from unskew.core.work import Work, clipped
@@ -249,7 +249,7 @@ def client_round(
     mine: Tree,
     feed: Feed,
     after: After,
-    descent_of: Callable[[Sequence[Tensor], Work], Descent] = plain,
+    descent_of: Callable[[Sequence[Tensor], Work], Descent] = by_torch,
 ) -> tuple[Message, Message, Tree, dict[str, Tensor]]:
     """One client's round: train on the feed, exchanges after training, then `up`.
 

@@ -43,8 +43,8 @@ class Descent(NamedTuple):
 PLAIN = Descent()
 
 
-def plain(leaves: Sequence[Tensor], work: Work) -> Descent:
-    """By PyTorch's own functions."""
+def by_torch(leaves: Sequence[Tensor], work: Work) -> Descent:
+    """How one client's leaves are moved: by PyTorch's own functions, whatever they are."""
     return PLAIN
 
 

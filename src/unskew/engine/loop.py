@@ -15,7 +15,7 @@ from torch import nn
 
 from unskew.core.client import Received, client_round, own
 from unskew.core.messages import pack
-from unskew.core.optimiser import plain
+from unskew.core.optimiser import by_torch
 from unskew.core.outcome import Outcome
 from unskew.core.server import StandIn
 from unskew.core.state import Message, State, Tree, flatten, unflatten
@@ -43,7 +43,7 @@ class LoopEngine:
 
     def __init__(self, setting: Setting, workers: int) -> None:
         self.device = setting.device
-        self.setting, self._descent_of = setting, plain
+        self.setting, self._descent_of = setting, by_torch
         if self.device.type == "cpu":
             self.setting, self._descent_of = replace(setting, model=setting.model.rewritten(for_cpu)), in_pieces
         self.add_up: AddUp | None = None  # answers come one by one

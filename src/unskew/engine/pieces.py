@@ -17,7 +17,8 @@ from unskew.core.work import Work
 from unskew.engine.factors import Factored, Factors, who_takes
 from unskew.engine.product import Product
 
-LARGE = PIECE = 2**18  # numbers: weights from which it pays; and of a piece, with its rows as much as a core's cache
+LARGE = 2**18  # weights from which it pays
+PIECE, LINES = 2**18, 16  # numbers of a piece, as many as fit into a core's cache; outputs that BLAS multiplies at once
 
 
 class Linear(nn.Linear):
@@ -25,9 +26,8 @@ class Linear(nn.Linear):
 
     def forward(self, h: Tensor) -> Tensor:
         known = h.ndim == 2 and h.dtype == self.weight.dtype and not torch.is_autocast_enabled("cpu")
-        if not known or torch._C._are_functorch_transforms_active():
-            return super().forward(h)
-        factors = who_takes(self.weight, h)
+        mapped = torch._C._are_functorch_transforms_active()
+        factors = who_takes(self.weight, h) if known and not mapped else None
         if factors is None:
             return super().forward(h)
         found = Product.apply(h, self.weight, h.dtype, factors)  # type: ignore[no-untyped-call]
@@ -58,7 +58,7 @@ def descend(leaves: list[Tensor], grads: list[Tensor | Factored], velocities: li
 
 def _follow(leaf: Tensor, grad: Factored, velocity: Tensor | None, how: dict[str, Any]) -> None:
     """Some of the outputs after others."""
-    count = max(PIECE // leaf.shape[1] // 16 * 16, 16)
+    count = max(PIECE // leaf.shape[1] // LINES, 1) * LINES
     back = grad.back.mT.contiguous()
     for first in range(0, len(leaf), count):
         some = slice(first, first + count)

@@ -29,6 +29,8 @@ VARIANTS: dict[str, list] = {
     "feddata-released": ["feddata", {"pool": {"fraction": 0.5, "preset": "released"}}],
 }
 ENGINES = ("loop", "stacked")
+# SGD without a limit on gradients, which would need them whole.
+LOCAL = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
 ABSENT = [{"clients": [2], "rounds": [2, 3]}]
 
 
@@ -51,8 +53,7 @@ def dataset(norm: bool = False) -> us.Dataset:
 
 def experiment(method: Any, engine: str = "loop", **keys: Any) -> us.Experiment:
     """Two rounds in float64, with a client that is absent in the second."""
-    local = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3, "clip": 1.0}
-    keys = {"precision": "float64", "local": local, "rounds": 2, "absence": ABSENT} | keys
+    keys = {"precision": "float64", "local": LOCAL | {"clip": 1.0}, "rounds": 2, "absence": ABSENT} | keys
     chosen = {"name": engine, "workers": keys.pop("workers", 1)}
     method = VARIANTS.get(method, method) if isinstance(method, str) else method
     return us.Experiment(method=method, partition={"name": "group"}, device="cpu", engine=chosen, **keys)
@@ -63,9 +64,8 @@ def federation(method: Any, engine: str = "loop", norm: bool = False, **keys: An
 
 
 def trained(method: str, engine: str, **local: Any) -> State:
-    """The model after two rounds of SGD without a limit on gradients, which would need them whole."""
-    how = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
-    fed = federation(method, engine, local=how | local)
+    """The model after two rounds."""
+    fed = federation(method, engine, local=LOCAL | local)
     snap = fed.start()
     for _ in range(2):
         snap, _ = fed.play(snap)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from small import SIZES, federation
-from test_factors import LOCAL, multiplied
+from small import LOCAL, SIZES, federation
+from test_factors import multiplied
 
 from unskew.core.federation import Federation
 from unskew.core.state import State

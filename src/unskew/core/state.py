@@ -115,3 +115,8 @@ def size_in_bytes(value: Value) -> int:
 def as_state(value: Value) -> State:
     """A value as named tensors; a single one has no name."""
     return value if isinstance(value, dict) else {"": value}  # type: ignore[dict-item]
+
+
+def numbered(n: int, like: Tensor) -> Tensor:
+    """0 to n - 1, where that tensor is: a method need not say where it computes."""
+    return torch.arange(n, device=like.device)

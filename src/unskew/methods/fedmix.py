@@ -29,7 +29,7 @@ from unskew.core.messages import Messages
 from unskew.core.part import Artefact, Exchange, Part, Sizes, Stream
 from unskew.core.registry import method, part
 from unskew.core.server import Server
-from unskew.core.state import Rows, State, Value
+from unskew.core.state import Rows, State, Value, numbered
 from unskew.core.view import Batch, View, at_least_float32
 
 
@@ -116,7 +116,7 @@ class MeanAugmentation(Part):
 
 
 def _one_hot(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
-    return (y[:, None] == torch.arange(classes, device=y.device)).to(dtype)
+    return (y[:, None] == numbered(classes, y)).to(dtype)
 
 
 method("fedmix", "average", "mix")

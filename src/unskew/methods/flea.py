@@ -133,12 +133,12 @@ class FLea(Part):
         sent, had = shared.each("labels"), server.mine
         if not sent:  # nobody took part, and features live for one round
             return server.replace(mine={name: t if name == "pairs" else t[:0] for name, t in had.items()})
-        now = torch.tensor([client for client, _ in sent], device=had["pairs"].device)
+        now = had["pairs"].new_tensor([client for client, _ in sent])
         met = torch.unique(had["owners"])[:, None] * server.task.clients + now  # who is here now got what was there
         mine = {
             "features": shared.rows("features"),
             "labels": shared.rows("labels"),
-            "owners": now.repeat_interleave(torch.tensor([len(y) for _, y in sent], device=now.device)),
+            "owners": now.repeat_interleave(now.new_tensor([len(y) for _, y in sent])),
             "pairs": torch.unique(torch.cat([had["pairs"], met.flatten()])),
         }
         return server.replace(mine=mine)

@@ -22,7 +22,7 @@ from unskew.core.client import Newcomer
 from unskew.core.letter import Form, Letter
 from unskew.core.part import Part
 from unskew.core.registry import method, part
-from unskew.core.state import Message, State
+from unskew.core.state import Message, State, numbered
 from unskew.models.model import Model
 
 INDEX = {torch.uint8: 2**8, torch.uint16: 2**16, torch.int32: 2**31, torch.int64: 2**63}  # type -> places it can name
@@ -35,7 +35,7 @@ def largest(g: Tensor, k: int) -> Tensor:
     above, equal = size > least, size == least
     keep = above | (equal & (equal.cumsum(0) <= k - above.sum()))
     slot = torch.where(keep, keep.cumsum(0) - 1, k)  # slot k takes what is not kept
-    return slot.new_zeros(k + 1).scatter(0, slot, torch.arange(len(g), device=g.device))[:k]
+    return slot.new_zeros(k + 1).scatter(0, slot, numbered(len(g), g))[:k]
 
 
 def index_type(n: int) -> torch.dtype:

@@ -61,7 +61,7 @@ def centred(d: Tensor, p: Tensor) -> Tensor:
 def corrected_square(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
     """Of distances [b, b] between rows with weights [b], 1 or 0: about 0 for independent rows; may be negative."""
     n = w.sum()
-    pairs = w[:, None] * w * (1 - torch.eye(len(w), dtype=w.dtype, device=w.device))
+    pairs = w[:, None] * w * (1 - torch.diag(torch.ones_like(w)))
     A, B = (_u_centred(d * pairs, n) * pairs for d in (a, b))
     below = ((A * A).sum() * (B * B).sum()).sqrt()
     return (n >= 4).to(w.dtype) * (A * B).sum() / below.clamp_min(FLOOR**2)

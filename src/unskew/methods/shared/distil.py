@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from unskew.core.state import numbered
+
 
 def majority(counts: Tensor) -> Tensor:
     """[C] bool: labels of which a client has more than its rows divided by the classes; never all of them.
@@ -20,7 +22,7 @@ def label(y: Tensor) -> Tensor:
 
 def others(y: Tensor, logits: Tensor) -> Tensor:
     """[b, C] bool: every class but the sample's label."""
-    return label(y)[:, None] != torch.arange(logits.shape[1], device=logits.device)
+    return label(y)[:, None] != numbered(logits.shape[1], logits)
 
 
 def uniform_teacher(few: Tensor, strength: Tensor | float, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -29,7 +31,7 @@ def uniform_teacher(few: Tensor, strength: Tensor | float, dtype: torch.dtype) -
     Its columns: pull [C], - strength / |U| on U; mask [C], which added to logits takes y out of their softmax; and
     - strength log |U|. The first and the last are 0 for empty U.
     """
-    own = torch.eye(len(few), dtype=torch.bool, device=few.device)
+    own = torch.diag(torch.ones_like(few, dtype=torch.bool))
     u = (few & ~own).to(dtype)
     size = u.sum(1).clamp_min(1)
     pull, constant = -strength * (u / size[:, None]), -strength * size.log()[:, None]

@@ -32,7 +32,8 @@ CALLS = {
     "flea-tf32": [*SPEED, "flea-mobilenet", "--systems", ALL, "--precision", "tf32", "--rounds", "5"],
     "together": [str(HERE / "together.py"), "fedlmd-shards", "precision=tf32"],
     "scale": [*SPEED, *SCALES[:3], "--systems", ALL, "--precision", "tf32", "--rounds", "5"],
-    "scale-large": [*SPEED, *SCALES[3:], "--systems", "unskew-stacked", "--precision", "tf32", "--rounds", "5"],
+    "scale-large": [*SPEED, *SCALES[3:], "--systems", ALL, "--precision", "tf32", "--rounds", "5"],
+    "clients": [*SPEED, "scale-clients", "--systems", ALL, "--precision", "tf32", "--rounds", "3"],
     "half": [*SPEED, "pfl-cifar", "lmd-shards-10", "--systems", OURS, "--precision", "bf16", "--rounds", "5"],
     "single": [*SPEED, "lmd-shards-10", "--systems", OURS, "--precision", "float32", "--rounds", "5"],
 }  # fmt: skip

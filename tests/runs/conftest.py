@@ -71,6 +71,14 @@ def recipe(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def hears_ctrl_c() -> Iterator[None]:
+    """Who starts the tests in a shell's background makes them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
 def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever loads data has come too far."""
     monkeypatch.setattr("unskew.data.load", lambda *a, **k: pytest.fail("data were loaded"))

@@ -94,6 +94,7 @@ def test_one_that_does_not_work_is_done_without(notes: Notes, tmp_path: Path, mo
     assert not (tmp_path / "tried").exists()
 
 
+@pytest.mark.usefixtures("hears_ctrl_c")
 def test_an_interruption_leaves_no_folder(notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even one that comes as soon as the folder is there."""
     make, made = tempfile.mkdtemp, []

@@ -17,6 +17,8 @@ from unskew.engine.mapping import vmap
 from unskew.results.tables import Table
 from unskew.signals import remove_folder, uninterrupted
 
+pytestmark = pytest.mark.usefixtures("hears_ctrl_c")
+
 
 def block(number: signal.Signals, finished: list[int]) -> None:
     with uninterrupted():

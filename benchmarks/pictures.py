@@ -17,11 +17,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from unskew.engine.sharing import share_draws
-from unskew.privacy.attacks.decoder import decoder
-from unskew.privacy.metrics.pixels import psnr
-from unskew.privacy.shared import Shared
-from unskew.privacy.world import World, set_up
+from unskew.audit.attacks.decoder import decoder
+from unskew.audit.metrics.pixels import psnr
+from unskew.audit.shared import Shared
+from unskew.audit.world import World, set_up
+from unskew.client.share import share_draws
 from unskew.reproduce.record import changed_settings
 from unskew.results.load import load
 

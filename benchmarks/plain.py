@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import unskew
-from unskew.core.work import Work
 from unskew.models import ZOO
-from unskew.prepare import prepare
+from unskew.protocol.work import Work
+from unskew.runner.prepare import prepare
 
 Images = Callable[[Tensor], Tensor]
 

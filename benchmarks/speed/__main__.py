@@ -31,8 +31,8 @@ from peer import Pfl, SkippedError
 from systems import VERSIONS, How, Player, Unskew, make, seconds
 from workloads import GROUPS, WORKLOADS, Workload, named
 
-from unskew.environment import commit, device_name
-from unskew.process import precision as set_precision
+from unskew.base.environment import commit, device_name
+from unskew.runner.process_setup import precision as set_precision
 
 COLUMNS = [
     *("workload", "system", "device", "precision", "ms_per_round", "samples_per_s", "peak_mem_mib", "padding_share"),

@@ -17,7 +17,7 @@ from bare import Bare
 from torch import Tensor
 from workloads import WORKLOADS
 
-from unskew.core.per_client import PerClient
+from unskew.base.per_client import PerClient
 
 
 class Alone:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from workloads import Workload
 
-from unskew.core.per_client import PerClient
+from unskew.base.per_client import PerClient
 
 KNOWN = ("fedavg", "fedlmd")
 

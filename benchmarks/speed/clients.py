@@ -32,8 +32,8 @@ def show(load: Workload) -> None:
 
 def measure(load: Workload, count: int) -> dict[str, float]:
     """Set up, plan three rounds as the stacked engine would, and play one."""
-    from unskew.engine.feed import Cohort
-    from unskew.prepare import prepare
+    from unskew.client.feed import Cohort
+    from unskew.runner.prepare import prepare
 
     load = replace(load, partition=load.partition | {"clients": count}, participation=(COHORT + 0.5) / count)
     data, net = load.data(), load.net()

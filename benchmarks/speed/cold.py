@@ -49,7 +49,7 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     from kept import keep
 
-    from unskew.environment import commit, device_name, pick_device
+    from unskew.base.environment import commit, device_name, pick_device
 
     played, first = times["seconds"].sum(), times.loc[times["round"] == times["round"].min(), "seconds"].sum()
     asked = dict(change.partition("=")[::2] for change in args.changes).get("device", "auto")

@@ -19,20 +19,21 @@ from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 from moved import DESCENTS, FOLLOWED, descent_apart, far, follow_apart
 
-from unskew.core.sums import Sum
 from unskew.data.augment import Augment
 from unskew.data.dataset import preparer
-from unskew.engine.kernels import bands, plain
-from unskew.engine.kernels.adding import add_up
-from unskew.engine.kernels.convolution import Convolve
-from unskew.engine.kernels.masks import Drop
-from unskew.engine.kernels.norm import Normalise
-from unskew.engine.kernels.picking import pick
-from unskew.engine.kernels.planes import Depthwise
-from unskew.engine.kernels.pooling import Pool
-from unskew.engine.kernels.reading import product
-from unskew.engine.kernels.scaling import scaled
-from unskew.engine.kernels.spreading import write
+from unskew.engines.stacked.kernels import depthwise_banded as bands
+from unskew.engines.stacked.kernels import reference as plain
+from unskew.engines.stacked.kernels.batchnorm_eval import scaled
+from unskew.engines.stacked.kernels.broadcast import write
+from unskew.engines.stacked.kernels.convolution import Convolve
+from unskew.engines.stacked.kernels.depthwise import Depthwise
+from unskew.engines.stacked.kernels.dropout import Drop
+from unskew.engines.stacked.kernels.gather_augment import pick
+from unskew.engines.stacked.kernels.matmul_fp32 import product
+from unskew.engines.stacked.kernels.norm import Normalise
+from unskew.engines.stacked.kernels.pooling import Pool
+from unskew.engines.stacked.kernels.sum_messages import add_up
+from unskew.server.sums import Sum
 
 # m, c, b, height, width, o, kernel, stride, padding
 DENSE = [

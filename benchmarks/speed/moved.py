@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unskew.engine.kernels.descending import BLOCK, SMALL, descend, move
-from unskew.engine.kernels.following import follow
+from unskew.engines.stacked.kernels.sgd import BLOCK, SMALL, descend, move
+from unskew.engines.stacked.kernels.sgd_lowrank import follow
 
 # Weight decay, momentum, nesterov
 DESCENTS = [(0.0, 0.0, False), (0.1, 0.0, False), (0.0, 0.9, False), (0.1, 0.9, False), (0.1, 0.9, True)]

@@ -26,8 +26,8 @@ from kept import keep
 from systems import How, Unskew
 from workloads import WORKLOADS
 
-from unskew.environment import __version__, commit, device_name
-from unskew.process import precision as set_precision
+from unskew.base.environment import __version__, commit, device_name
+from unskew.runner.process_setup import precision as set_precision
 
 BASE = "fedavg"
 WARM = 3  # rounds that are not counted: memory is allocated, kernels are chosen, graphs are recorded

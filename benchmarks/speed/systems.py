@@ -12,9 +12,9 @@ from bare import KNOWN, Bare
 from peer import Pfl, SkippedError
 from workloads import Workload
 
-from unskew.core.per_client import MANY, ByRule
-from unskew.environment import __version__
-from unskew.prepare import Prepared, prepare
+from unskew.base.environment import __version__
+from unskew.base.per_client import MANY, ByRule
+from unskew.runner.prepare import Prepared, prepare
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 from triton.errors import TritonError
 
-from unskew.engine.kernels import conv, taps
-from unskew.engine.kernels.places import LEAST, Tile
+from unskew.engines.stacked.kernels import conv
+from unskew.engines.stacked.kernels import conv_filter_grad as taps
+from unskew.engines.stacked.kernels.conv_index import LEAST, Tile
 
 # Channels in and out, rows of a batch, side of a plane, side of a filter, padding, pooling.
 SHAPES = {

@@ -20,7 +20,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from kept import keep
 
-from unskew.environment import commit, device_name
+from unskew.base.environment import commit, device_name
 
 COLUMNS = ["recipe", "changes", "runs", "device", "seconds", "times_one", "commit"]
 

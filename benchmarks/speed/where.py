@@ -24,8 +24,8 @@ from kept import keep
 from systems import How, Unskew, seconds
 from workloads import WORKLOADS, Workload
 
-from unskew.environment import commit, device_name
-from unskew.process import precision
+from unskew.base.environment import commit, device_name
+from unskew.runner.process_setup import precision
 
 TOP, BEFORE = 15, 4
 COLUMNS = ["workload", "method", "device", "precision", "what", "ms", "launches", "share", "commit"]

@@ -9,54 +9,54 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unskew.core.client import Client, End, Newcomer
-    from unskew.core.letter import Letter
-    from unskew.core.messages import Messages
-    from unskew.core.part import Artefact, Exchange, Part, Sizes, Stream
-    from unskew.core.registry import method, part
-    from unskew.core.server import Server, StandIn
-    from unskew.core.state import Rows, State
-    from unskew.core.view import Batch, View
+    from unskew.base.environment import __version__
+    from unskew.base.errors import UserError
+    from unskew.base.tree import Rows, State
+    from unskew.client.round import Client, End, Newcomer
+    from unskew.config.experiment import Experiment
+    from unskew.config.recipe import load as load_recipe
     from unskew.data import Dataset, from_arrays
-    from unskew.environment import __version__
-    from unskew.errors import UserError
-    from unskew.experiment import Experiment
-    from unskew.recipe import load as load_recipe
+    from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
+    from unskew.protocol.registry import method, part
+    from unskew.protocol.update_codec import Letter
+    from unskew.protocol.view import Batch, View
     from unskew.results.load import Loaded, load
-    from unskew.runner import Run, run
-    from unskew.watch import Round
+    from unskew.runner.callbacks import Round
+    from unskew.runner.run import Run, run
+    from unskew.server.messages import Messages
+    from unskew.server.snapshot import Server, StandIn
 
 # Looked up when first asked for: torch takes seconds to import, and `unskew --help` needs none of it.
 _WHERE = {
-    "Artefact": ("core.part", "Artefact"),
-    "Batch": ("core.view", "Batch"),
-    "Client": ("core.client", "Client"),
+    "Artefact": ("protocol.part", "Artefact"),
+    "Batch": ("protocol.view", "Batch"),
+    "Client": ("client.round", "Client"),
     "Dataset": ("data", "Dataset"),
-    "End": ("core.client", "End"),
-    "Exchange": ("core.part", "Exchange"),
-    "Experiment": ("experiment", "Experiment"),
-    "Letter": ("core.letter", "Letter"),
+    "End": ("client.round", "End"),
+    "Exchange": ("protocol.part", "Exchange"),
+    "Experiment": ("config.experiment", "Experiment"),
+    "Letter": ("protocol.update_codec", "Letter"),
     "Loaded": ("results.load", "Loaded"),
-    "Messages": ("core.messages", "Messages"),
-    "Newcomer": ("core.client", "Newcomer"),
-    "Part": ("core.part", "Part"),
-    "Round": ("watch", "Round"),
-    "Rows": ("core.state", "Rows"),
-    "Run": ("runner", "Run"),
-    "Server": ("core.server", "Server"),
-    "Sizes": ("core.part", "Sizes"),
-    "StandIn": ("core.server", "StandIn"),
-    "State": ("core.state", "State"),
-    "Stream": ("core.part", "Stream"),
-    "UserError": ("errors", "UserError"),
-    "View": ("core.view", "View"),
-    "__version__": ("environment", "__version__"),
+    "Messages": ("server.messages", "Messages"),
+    "Newcomer": ("client.round", "Newcomer"),
+    "Part": ("protocol.part", "Part"),
+    "Round": ("runner.callbacks", "Round"),
+    "Rows": ("base.tree", "Rows"),
+    "Run": ("runner.run", "Run"),
+    "Server": ("server.snapshot", "Server"),
+    "Sizes": ("protocol.part", "Sizes"),
+    "StandIn": ("server.snapshot", "StandIn"),
+    "State": ("base.tree", "State"),
+    "Stream": ("protocol.part", "Stream"),
+    "UserError": ("base.errors", "UserError"),
+    "View": ("protocol.view", "View"),
+    "__version__": ("base.environment", "__version__"),
     "from_arrays": ("data", "from_arrays"),
     "load": ("results.load", "load"),
-    "load_recipe": ("recipe", "load"),
-    "method": ("core.registry", "method"),
-    "part": ("core.registry", "part"),
-    "run": ("runner", "run"),
+    "load_recipe": ("config.recipe", "load"),
+    "method": ("protocol.registry", "method"),
+    "part": ("protocol.registry", "part"),
+    "run": ("runner.run", "run"),
 }
 
 

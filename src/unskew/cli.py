@@ -9,6 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from unskew.base.errors import Stopped, UserError
+from unskew.base.signals import listen
 from unskew.commands.audit import audit
 from unskew.commands.compare import compare
 from unskew.commands.data import app as data_app
@@ -20,8 +22,6 @@ from unskew.commands.partition import partition
 from unskew.commands.report import report
 from unskew.commands.reproduce import reproduce
 from unskew.commands.run import run
-from unskew.errors import Stopped, UserError
-from unskew.signals import listen
 
 INTERRUPTED = 130
 # What a newcomer needs first comes first in the help; a command that is not named here comes last.

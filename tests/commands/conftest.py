@@ -1,5 +1,5 @@
-"""The command line in this process, as the tests of runs have it."""
+"""The fixtures of the tests of runs."""
 
-from runs.conftest import unskew
+from runner.conftest import hears_ctrl_c, many, no_data, played, played_once, recipe, short_page, unskew
 
-__all__ = ["unskew"]
+__all__ = ["hears_ctrl_c", "many", "no_data", "played", "played_once", "recipe", "short_page", "unskew"]

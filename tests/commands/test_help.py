@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from runs.conftest import Command
+from runner.conftest import Command
 from unskew.cli import ORDER, app
 
 

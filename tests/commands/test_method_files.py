@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from unskew.core import registry
 from unskew.describe import method, source
+from unskew.protocol import registry
 
 NAMES = method.shipped()
 PARTS = sorted({part for name in NAMES for part in registry.resolve(name)})

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import unskew.describe as package
-from runs.conftest import Command
+from runner.conftest import Command
+from unskew.base.errors import UserError
 from unskew.describe import known, markdown, method
 from unskew.describe.cost import Net, measure
-from unskew.errors import UserError
 
 REPOSITORY = Path(__file__).parents[2]
 STALE = "generated text is old: python benchmarks/pages.py"

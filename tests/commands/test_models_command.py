@@ -7,10 +7,10 @@ import json
 import pytest
 import torch
 
-from runs.conftest import Command
+from runner.conftest import Command
 from unskew import models as zoo
+from unskew.base.errors import UserError
 from unskew.describe.model import USUAL, describe
-from unskew.errors import UserError
 
 
 @pytest.mark.parametrize("name", zoo.ZOO)

@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 import unskew as us
-from runs.conftest import Command
+from runner.conftest import Command
 from unskew.data import skew
 from unskew.describe import picture, split
-from unskew.prepare import prepare
+from unskew.runner.prepare import prepare
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_lowest_share_names_its_round() -> None:
 
 def test_padding_of_the_stacked_engine() -> None:
     """Sizes 5, 5, 5 waste nothing one by one. Seventy numbers of steps share 24 widths, which wastes a little."""
-    from unskew.core.work import Work
+    from unskew.protocol.work import Work
 
     work = Work(batch=1, lr=0.1)
     even = split._steps(np.full((3, 1), 5), [np.full((3, 1), 5)], work)

@@ -7,7 +7,7 @@ import pytest
 from small import ENGINES, METHODS, VARIANTS
 
 import unskew as us
-from unskew.core import registry
+from unskew.protocol import registry
 
 
 @pytest.fixture(params=[*METHODS, *VARIANTS])

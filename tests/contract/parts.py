@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import unskew as us
-from unskew.core.method import Task
-from unskew.core.state import State, Value
-from unskew.core.work import Work
+from unskew.base.tree import State, Value
 from unskew.models.model import Model
+from unskew.protocol.method import Task
+from unskew.protocol.work import Work
 
 CUT = 1
 

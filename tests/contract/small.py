@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import unskew as us
-from unskew.core import registry
-from unskew.core.federation import Federation
-from unskew.core.state import State
-from unskew.prepare import prepare
+from unskew.base.tree import State
+from unskew.protocol import registry
+from unskew.runner.prepare import prepare
+from unskew.server.federation import Federation
 
 SIZES = (11, 1, 6)  # rows of the clients: more than two batches, less than one, a partial one
 # A batch that repeats a single row has no variance: behind BatchNorm its activations are rounding noise around 0, and

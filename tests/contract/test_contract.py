@@ -13,15 +13,15 @@ from pydantic import ValidationError
 from small import METHODS, dataset, experiment, federation, network
 
 import unskew as us
-from unskew.core import registry
-from unskew.core.federation import Federation
-from unskew.core.method import hyper_parameters
-from unskew.core.outcome import one_by_one
-from unskew.core.plan import Plan
-from unskew.core.server import Report, Snapshot
-from unskew.core.state import as_state, flatten
-from unskew.errors import UserError
-from unskew.recipe import load
+from unskew.base.errors import UserError
+from unskew.base.tree import as_state, flatten
+from unskew.client.plan import Plan
+from unskew.config.recipe import load
+from unskew.protocol import registry
+from unskew.protocol.method import hyper_parameters
+from unskew.server.federation import Federation
+from unskew.server.snapshot import Report, Snapshot
+from unskew.wire.message import one_by_one
 
 TOLERANCE = {"rtol": 1e-9, "atol": 1e-11}
 

@@ -9,10 +9,11 @@ from small import trained
 from torch import Tensor
 from torch.optim.sgd import sgd
 
-from unskew.core.optimiser import Descent
-from unskew.engine import factors, kernels
-from unskew.engine.factors import Factored, Factors
-from unskew.engine.product import product
+from unskew.engines.stacked import kernels
+from unskew.engines.stacked import lowrank_grad as factors
+from unskew.engines.stacked.linear_grad import product
+from unskew.engines.stacked.lowrank_grad import Factored, Factors
+from unskew.protocol.optimiser import Descent
 
 
 def multiplied(seen: list[int]) -> Any:

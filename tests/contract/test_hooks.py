@@ -12,12 +12,12 @@ from pydantic import Field
 from small import dataset, experiment, federation, network
 
 import unskew as us
-from unskew.core import registry
-from unskew.core.messages import Messages
-from unskew.core.method import Method
-from unskew.core.state import State
-from unskew.core.work import clipped
-from unskew.engine import stacked
+from unskew.base.tree import State
+from unskew.engines.stacked import stacked_engine as stacked
+from unskew.protocol import registry
+from unskew.protocol.method import Method
+from unskew.protocol.work import clipped
+from unskew.server.messages import Messages
 
 SUM, MEAN = {"n": us.Artefact("counts", reduce="sum")}, {"n": us.Artefact("statistics", reduce="mean")}
 

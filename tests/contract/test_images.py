@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import unskew as us
-from unskew.core.federation import Federation
-from unskew.core.outcome import Together
-from unskew.core.state import State
-from unskew.engine import memory, stack, stacked
-from unskew.prepare import prepare
+from unskew.base.tree import State
+from unskew.engines.stacked import memory, stack
+from unskew.engines.stacked import stacked_engine as stacked
+from unskew.runner.prepare import prepare
+from unskew.server.federation import Federation
+from unskew.wire.message import Together
 
 METHODS: dict[str, Any] = {
     "flea": ["flea", {"flea": {"fraction": 0.5}}],

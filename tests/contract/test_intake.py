@@ -7,11 +7,11 @@ import small
 import torch
 from small import federation
 
-from unskew.core.federation import Federation
-from unskew.core.intake import Intake
-from unskew.core.ledger import Entry
-from unskew.core.outcome import Together
-from unskew.core.state import State, flatten
+from unskew.base.tree import State, flatten
+from unskew.server.federation import Federation
+from unskew.server.inbox import Intake
+from unskew.wire.ledger import Entry
+from unskew.wire.message import Together
 
 AT_ONCE = ("fedavg", "fedprox", "fedlmd", "scaffold", "moon", "fednova")
 

@@ -8,7 +8,7 @@ from small import federation
 from torch import Tensor
 
 import unskew as us
-from unskew.core.state import State
+from unskew.base.tree import State
 
 
 def test_known_is_each_clients_own_and_made_once_a_round(engine: str, spy: Any) -> None:

@@ -8,9 +8,9 @@ from small import federation
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 import unskew as us
-from unskew.core.client import for_steps, step_loss
-from unskew.core.state import tree_map
-from unskew.engine.feed import Cohort, OneClient
+from unskew.base.tree import tree_map
+from unskew.client.feed import Cohort, OneClient
+from unskew.client.round import for_steps, step_loss
 
 
 def test_no_loss_needs_a_number_on_the_host(method: str) -> None:

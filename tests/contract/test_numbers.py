@@ -8,7 +8,7 @@ import torch
 from small import dataset, experiment, federation, network
 
 import unskew as us
-from unskew.core.state import State
+from unskew.base.tree import State
 
 
 def test_numbers_beside_a_loss_are_means_over_the_steps(engine: str, spy: Any) -> None:

@@ -8,12 +8,13 @@ from small import trained
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
-from unskew.core.optimiser import PLAIN
-from unskew.core.work import Work
-from unskew.engine import kernels, pieces
-from unskew.engine.factors import Factored
-from unskew.engine.loop import for_cpu
-from unskew.engine.pieces import Linear, descend, in_pieces
+from unskew.engines.loop import pieces
+from unskew.engines.loop.loop_engine import for_cpu
+from unskew.engines.loop.pieces import Linear, descend, in_pieces
+from unskew.engines.stacked import kernels
+from unskew.engines.stacked.lowrank_grad import Factored
+from unskew.protocol.optimiser import PLAIN
+from unskew.protocol.work import Work
 
 
 def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from small import federation
 
-from unskew.core.method import Method
+from unskew.protocol.method import Method
 
 SCHEDULE = {"epochs": 1, "batch": 4, "lr": 0.1, "schedule": {"name": "exponential", "rate": 0.5}}
 

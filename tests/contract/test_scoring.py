@@ -9,17 +9,17 @@ from small import federation
 from torch import nn
 
 import unskew as us
-from unskew.core.client import Received
-from unskew.core.state import State
-from unskew.engine import scoring
-from unskew.engine.base import Setting
-from unskew.engine.fuse import fuse
-from unskew.engine.graph import Recorded
-from unskew.engine.layers import for_stack
-from unskew.engine.stacked import StackedEngine
+from unskew.base.tree import State
+from unskew.client.round import Received
+from unskew.engines.engine import Setting
+from unskew.engines.stacked import scoring
+from unskew.engines.stacked.cuda_graph import Recorded
+from unskew.engines.stacked.fuse import fuse
+from unskew.engines.stacked.layers import for_stack
+from unskew.engines.stacked.stacked_engine import StackedEngine
 from unskew.models import ZOO
 from unskew.models.model import Model
-from unskew.prepare import prepare
+from unskew.runner.prepare import prepare
 
 
 def test_rows_that_normalise_one_another_stay_together() -> None:

@@ -9,12 +9,12 @@ import torch
 from small import dataset, experiment, federation, network
 
 import unskew as us
-from unskew.core import registry
-from unskew.core.federation import Federation
-from unskew.core.server import Snapshot
-from unskew.core.state import Message, State, flatten, size_in_bytes
-from unskew.prepare import prepare
+from unskew.base.tree import Message, State, flatten, size_in_bytes
+from unskew.protocol import registry
 from unskew.results import messages
+from unskew.runner.prepare import prepare
+from unskew.server.federation import Federation
+from unskew.server.snapshot import Snapshot
 
 SUMS = ("scaffold+topk", "fednova+int8", "fednova+topk", "fedcurv+bf16", "fedavgm+int8", "fedlmd+topk", "moon+int8")
 

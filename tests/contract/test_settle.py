@@ -8,13 +8,13 @@ import torch
 from small import federation
 
 import unskew as us
-from unskew.core import client
-from unskew.core.federation import Federation
-from unskew.core.finite import NotFiniteError
-from unskew.core.messages import Messages
-from unskew.core.server import Server
-from unskew.core.state import State
-from unskew.engine import stacked
+from unskew.base.tree import State
+from unskew.client import round as client
+from unskew.engines.stacked import stacked_engine as stacked
+from unskew.server.federation import Federation
+from unskew.server.loss_check import NotFiniteError
+from unskew.server.messages import Messages
+from unskew.server.snapshot import Server
 
 SENT = {"n": us.Artefact("statistics", reduce="mean")}
 

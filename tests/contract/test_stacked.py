@@ -10,11 +10,13 @@ import torch
 from small import LOCAL, SIZES, federation
 from test_factors import multiplied
 
-from unskew.core.federation import Federation
-from unskew.core.state import State
-from unskew.engine import feed, kernels, memory, stack, stacked
-from unskew.engine.ahead import Ahead
+from unskew.base.tree import State
+from unskew.client import feed
+from unskew.engines.stacked import kernels, memory, stack
+from unskew.engines.stacked import stacked_engine as stacked
+from unskew.engines.stacked.prefetch import Ahead
 from unskew.models.model import Model
+from unskew.server.federation import Federation
 
 STEPS = [2 * -(-rows // 4) for rows in SIZES]
 

@@ -7,7 +7,7 @@ import torch
 from small import federation
 
 import unskew as us
-from unskew.core.state import State
+from unskew.base.tree import State
 
 
 def test_stand_ins_leave_scaffolds_invariant_alone(engine: str) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from unskew.base.errors import UserError
 from unskew.data import archives
 from unskew.data.archives import ARCHIVES, Remote, download, fetch, remotes, unpack
-from unskew.errors import UserError
 
 MEMBERS = {
     "cifar-10-python.tar.gz": ("cifar-10-batches-py/test_batch", "cifar-10-batches-py/test_batch"),

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unskew.base.errors import UserError
 from unskew.data import load, names
 from unskew.data.catalogue import ENTRIES, Entry, Status, status, survey
-from unskew.errors import UserError
 
 BY_NAME = {entry.name: entry for entry in ENTRIES}
 LAID = [(entry, i) for entry in ENTRIES for i in range(len(entry.layouts))]

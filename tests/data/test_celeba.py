@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
+from unskew.base.errors import UserError
 from unskew.data import load
 from unskew.data.celeba import celeba
-from unskew.errors import UserError
 
 NAMES = [f"{i + 1:06}.jpg" for i in range(8)]
 ATTRIBUTES = ("5_o_Clock_Shadow", "Male", "Smiling", "Young")

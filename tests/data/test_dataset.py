@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from unskew.base.errors import UserError
 from unskew.data import Dataset, Split
-from unskew.errors import UserError
 
 
 def images(rows: int = 12, classes: int = 3) -> Split:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
+from unskew.base.errors import UserError
 from unskew.data import load
 from unskew.data.folder import image_folder
-from unskew.errors import UserError
 
 CINIC = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 

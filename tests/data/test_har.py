@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from unskew.base.errors import UserError
 from unskew.data import load
 from unskew.data.har import ucihar
-from unskew.errors import UserError
 
 ALL = ("body_acc", "body_gyro", "total_acc")
 NAMES = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING")

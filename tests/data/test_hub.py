@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image as Pil
 
+from unskew.base.errors import UserError
 from unskew.data import load
 from unskew.data.hub import Asked, from_splits, parse
-from unskew.errors import UserError
 
 
 class Image:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unskew.base.errors import UserError
 from unskew.data import load
-from unskew.errors import UserError
 
 FOLDERS = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}
 

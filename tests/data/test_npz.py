@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from unskew.base.errors import UserError
 from unskew.data import from_arrays, load
 from unskew.data.npz import npz
-from unskew.errors import UserError
 
 Y = np.arange(20) % 4
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unskew.base.errors import UserError
 from unskew.data.on_demand import OnDemand
 from unskew.data.partition import OnDemandRows, split
 from unskew.data.skew import describe
-from unskew.errors import UserError
 
 LABELS = np.arange(300) % 10
 FAST = settings(max_examples=60, deadline=None)

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from unskew.base.errors import UserError
 from unskew.data import partition as module
 from unskew.data.cache_of_splits import Parts
 from unskew.data.partition import Classes, Dirichlet, Group, Iid, Partition, Shards, split
 from unskew.data.skew import counts
-from unskew.errors import UserError
 
 SEEDS = st.integers(0, 2**32 - 1)
 CLIENTS = st.integers(1, 12)

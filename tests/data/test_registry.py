@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from unskew.base.errors import UserError
 from unskew.data import data_root, load, names
-from unskew.errors import UserError
 
 
 def test_digits() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unskew.base.errors import UserError
 from unskew.data import safe_pickle
-from unskew.errors import UserError
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=5) | st.binary(min_size=1, max_size=5),

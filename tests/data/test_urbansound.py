@@ -10,9 +10,9 @@ import pytest
 import torch
 from scipy.io import wavfile
 
+from unskew.base.errors import UserError
 from unskew.data import load
 from unskew.data.urbansound import SAMPLES, _read_wav, fixed_length, log_mel, mel_bank
-from unskew.errors import UserError
 
 WORDS = ("air_conditioner", "car_horn", "dog_bark")
 

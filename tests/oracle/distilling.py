@@ -6,7 +6,7 @@ import torch
 from toolbox import equal, federation, last_model, logits_view, played
 from torch import Tensor
 
-from unskew.core.part import Part
+from unskew.protocol.part import Part
 
 Z = torch.tensor([[2.0, 1.0, 0.0, -1.0]], dtype=torch.float64)  # local logits; cross-entropy with label 0 is 0.440190
 Z_G = torch.tensor([[0.5, 1.5, 1.0, 0.0]], dtype=torch.float64)  # the received model's

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unskew.core.letter import Letter, Place
-from unskew.core.part import Part
-from unskew.core.state import State
+from unskew.base.tree import State
+from unskew.protocol.part import Part
+from unskew.protocol.update_codec import Letter, Place
 
 PLACE = Place("average", "weights", False)
 

@@ -5,8 +5,8 @@ import torch
 from sealing import letter, tampered, travelled
 from toolbox import federation, last_model, messages, played
 
-from unskew.core.state import size_in_bytes
-from unskew.errors import UserError
+from unskew.base.errors import UserError
+from unskew.base.tree import size_in_bytes
 from unskew.methods.bf16 import Bfloat16
 
 START = {"w": torch.tensor([1.0, 1.0, 1.0, 1.0])}

@@ -21,10 +21,10 @@ from toolbox import (
 )
 from torch.nn import functional as F
 
-from unskew.core.messages import Inbox, in_order
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 from unskew.methods.fedavg import Average, CrossEntropy
 from unskew.models.model import Model
+from unskew.server.messages import Inbox, in_order
 
 
 @pytest.mark.papers

@@ -4,7 +4,7 @@ import pytest
 import torch
 from toolbox import equal, federation, gather, last_model, messages, played, server
 
-from unskew.core.state import State
+from unskew.base.tree import State
 from unskew.methods.fedavgm import AverageMomentum
 from unskew.models.model import Model
 

@@ -5,9 +5,9 @@ import torch
 from toolbox import equal, federation, last_model, leaves_of, messages, network, played, view_of
 from torch.nn import functional as F
 
-from unskew.core.part import Sizes
 from unskew.methods.fedcurv import Curvature
 from unskew.models.model import Model
+from unskew.protocol.part import Sizes
 
 U = {1: torch.tensor([1.0, 2.0]), 2: torch.tensor([3.0, 0.0])}
 W = {1: torch.tensor([1.0, 1.0]), 2: torch.tensor([0.0, 2.0])}

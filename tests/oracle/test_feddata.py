@@ -4,7 +4,7 @@ import pytest
 import torch
 from toolbox import equal, federation, last_model, messages, played
 
-from unskew.engine.feed import Cohort
+from unskew.client.feed import Cohort
 
 SIZES = (30, 25, 4, 1)  # with a tenth: 3, 2, 0 and 0 rows
 

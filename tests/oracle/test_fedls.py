@@ -6,7 +6,7 @@ from distilling import TINY, check_filler_counts_nothing, check_traffic_is_that_
 from toolbox import equal, federation, last_model
 from torch.nn import functional as F
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 from unskew.methods.fedls import LabelSmoothing
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from toolbox import federation, gather, last_model, messages, played, server, train_by_hand
 
-from unskew.core.work import Work
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 from unskew.methods.fednova import Nova
+from unskew.protocol.work import Work
 
 
 def sent(w_k: float, a: float) -> dict:

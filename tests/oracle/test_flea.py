@@ -9,17 +9,17 @@ from toolbox import equal, federation, last_model, leaves_of, network, played, s
 from torch import Tensor
 from torch.nn import functional as F
 
-from unskew.core.messages import Messages
-from unskew.core.method import Method
-from unskew.core.part import Sizes
-from unskew.core.plan import Plan
-from unskew.core.view import Batch, View
-from unskew.core.work import Work
-from unskew.errors import UserError
+from unskew.base.errors import UserError
+from unskew.client.plan import Plan
 from unskew.methods.flea import FLea
 from unskew.methods.shared.distance import distance_correlation
 from unskew.methods.shared.subset import subset
 from unskew.models.model import Model
+from unskew.protocol.method import Method
+from unskew.protocol.part import Sizes
+from unskew.protocol.view import Batch, View
+from unskew.protocol.work import Work
+from unskew.server.messages import Messages
 
 SIZES = (30, 25, 1, 8)  # with a tenth: 3, 2, 1 and 1 rows in the buffer
 MODEL = Model(network(), dtype=torch.float64)

@@ -5,8 +5,8 @@ import torch
 from sealing import letter, tampered, travelled
 from toolbox import federation, last_model, messages, played
 
-from unskew.core.state import size_in_bytes
-from unskew.errors import UserError
+from unskew.base.errors import UserError
+from unskew.base.tree import size_in_bytes
 from unskew.methods.int8 import Int8, quantise, restore
 
 D = torch.tensor([[1.27, 0.005, -0.634, 0.0], [0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)

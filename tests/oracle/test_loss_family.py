@@ -8,14 +8,14 @@ from distilling import TINY, Z_G, Y, Z, counts_of, term
 from toolbox import LOCAL, federation, last_model, network, played
 from torch.nn import functional as F
 
-from unskew.core.method import hyper_parameters
-from unskew.core.part import Part
-from unskew.core.registry import create, resolve
 from unskew.methods.fedavg_kd import Distillation
 from unskew.methods.fedlmd import LabelMaskingDistillation
 from unskew.methods.fedlmd_tf import TeacherFreeMasking
 from unskew.methods.fedntd import NotTrueDistillation
 from unskew.methods.fedntd_tf import TeacherFreeNotTrue
+from unskew.protocol.method import hyper_parameters
+from unskew.protocol.part import Part
+from unskew.protocol.registry import create, resolve
 
 ONE_STEP = LOCAL | {"epochs": 1, "batch": 16, "weight_decay": 0.0}  # every client has one batch
 

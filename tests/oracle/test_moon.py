@@ -6,10 +6,10 @@ import pytest
 import torch
 from toolbox import equal, federation, last_model, leaves_of, messages, network, played, view_of
 
-from unskew.core.state import State
-from unskew.core.view import View
+from unskew.base.tree import State
 from unskew.methods.moon import Moon, contrast
 from unskew.models.model import Model
+from unskew.protocol.view import View
 
 X = torch.randn(4, 5, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 Y = torch.tensor([0, 1, 2, 0])

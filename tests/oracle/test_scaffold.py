@@ -18,12 +18,12 @@ from toolbox import (
     view_of,
 )
 
-from unskew.core.client import End, Facts
-from unskew.core.state import State
-from unskew.core.work import Work
-from unskew.errors import UserError
+from unskew.base.errors import UserError
+from unskew.base.tree import State
+from unskew.client.round import End, Facts
 from unskew.methods.scaffold import Scaffold
 from unskew.models.model import Model
+from unskew.protocol.work import Work
 
 
 def number(value: float) -> torch.Tensor:

@@ -7,8 +7,8 @@ import torch
 from sealing import letter, tampered, travelled
 from toolbox import equal, federation, last_model, messages, played
 
-from unskew.core.state import size_in_bytes
-from unskew.errors import UserError
+from unskew.base.errors import UserError
+from unskew.base.tree import size_in_bytes
 from unskew.methods.topk import TopK, index_type, largest
 
 QUARTER = TopK(fraction=0.25)  # two of eight entries

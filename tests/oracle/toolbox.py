@@ -10,16 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import unskew as us
-from unskew.core.federation import Federation
-from unskew.core.messages import Inbox, Messages
-from unskew.core.method import Task
-from unskew.core.part import Part
-from unskew.core.server import Report, Server, Snapshot
-from unskew.core.state import Message, State
-from unskew.core.view import Batch, Clock, Pass, View
-from unskew.core.work import Work
+from unskew.base.tree import Message, State
 from unskew.models.model import Model
-from unskew.prepare import prepare
+from unskew.protocol.method import Task
+from unskew.protocol.part import Part
+from unskew.protocol.view import Batch, Clock, Pass, View
+from unskew.protocol.work import Work
+from unskew.runner.prepare import prepare
+from unskew.server.federation import Federation
+from unskew.server.messages import Inbox, Messages
+from unskew.server.snapshot import Report, Server, Snapshot
 
 SIZES = (3, 5, 8, 4)  # rows of the clients
 LOCAL = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}

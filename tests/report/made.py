@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 import unskew as us
-from unskew.core.registry import label
+from unskew.protocol.registry import label
 from unskew.results.load import Loaded
 from unskew.results.tables import METRICS, summarise
 

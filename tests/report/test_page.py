@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from unskew.base.errors import UserError
 from unskew.commands.report import load_runs
-from unskew.errors import UserError
 from unskew.report.page import title_of, write
 from unskew.report.sections import DETAILS, RESULTS
 

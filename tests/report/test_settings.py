@@ -2,7 +2,7 @@
 
 import pytest
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 from unskew.report import settings as module
 from unskew.report.settings import settings_of
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from runs.conftest import unskew
+from runner.conftest import unskew
+from unskew.base.errors import UserError
 from unskew.compare import queue
 from unskew.compare.grid import Cell
-from unskew.errors import UserError
-from unskew.runner import run
+from unskew.runner.run import run
 
 __all__ = ["unskew"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from runs.conftest import Command
+from runner.conftest import Command
 from unskew.compare import grid as grids
-from unskew.recipe import read
+from unskew.config.recipe import read
 from unskew.reproduce.catalogue import targets
 from unskew.reproduce.figures import FIGURES, clusters, leaks
 from unskew.reproduce.names import stands_for

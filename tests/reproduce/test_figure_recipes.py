@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from unskew.client.plan import Plan
 from unskew.compare import grid as grids
 from unskew.compare.grid import Cell
-from unskew.core.plan import Plan
 from unskew.reproduce.figures import FIGURES, against
 from unskew.reproduce.figures.figure import recipe_of
 

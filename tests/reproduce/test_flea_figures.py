@@ -14,13 +14,13 @@ import torch
 
 import unskew as us
 import unskew.reproduce.leaks as found_leaks
+from unskew.audit import written
+from unskew.audit.metrics.exposure import exposure
+from unskew.client.plan import Plan
 from unskew.compare import grid as grids
-from unskew.core.plan import Plan
 from unskew.data.partition import split
-from unskew.engine.base import Setting
-from unskew.engine.stacked import StackedEngine
-from unskew.privacy import written
-from unskew.privacy.metrics.exposure import exposure
+from unskew.engines.engine import Setting
+from unskew.engines.stacked.stacked_engine import StackedEngine
 from unskew.reproduce.figures import FIGURES, betas, clusters, holdings, leaks, mixing, sweep
 from unskew.reproduce.figures.figure import recipe_of, wanted
 from unskew.reproduce.played import Planned, Played

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unskew import recipe
 from unskew.compare import grid
+from unskew.config import recipe
 from unskew.reproduce.names import stands_for
 
 SHOWN = ["fedavg", "flea", "fedmix", "feddata"]

@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from unskew.base.errors import UserError
+from unskew.client.plan import Plan
 from unskew.compare import grid as grids
-from unskew.core.plan import Plan
-from unskew.errors import UserError
 from unskew.reproduce.figures import FIGURES, against
 from unskew.reproduce.figures.figure import missing, recipe_of, wanted
 from unskew.reproduce.played import Played
 from unskew.results.load import load
-from unskew.runner import run
+from unskew.runner.run import run
 
 SMALL = ["data=digits", "data.augment={}", "model=mlp", "rounds=3", "engine={name: loop, workers: 1}"]
 SMALL += ["partition={name: dirichlet, clients: 10, alpha: 0.05}", "local.epochs=1", "local.lr=0.05"]

@@ -8,11 +8,11 @@ from importlib import resources
 import pytest
 
 from unskew import models
-from unskew import recipe as recipes
+from unskew.base.errors import UserError
 from unskew.compare import grid as grids
-from unskew.core import registry
+from unskew.config import recipe as recipes
 from unskew.data.catalogue import ENTRIES
-from unskew.errors import UserError
+from unskew.protocol import registry
 from unskew.reproduce.catalogue import Target, find, papers, targets
 from unskew.reproduce.names import ours, rows, skew, stands_for, text, vocabulary
 from unskew.reproduce.plan import Asked, make

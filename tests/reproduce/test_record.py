@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from runs.conftest import Command
-from unskew.core import registry
+from runner.conftest import Command
 from unskew.data import names
+from unskew.protocol import registry
 from unskew.reproduce.catalogue import Target, find, targets
 from unskew.reproduce.kept import keyed
 from unskew.reproduce.names import vocabulary

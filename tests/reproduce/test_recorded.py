@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from runs.conftest import Command
+from runner.conftest import Command
 
 from .conftest import SMALL, Player
 

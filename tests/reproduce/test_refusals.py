@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runs.conftest import Command
+from runner.conftest import Command
 
 from .conftest import SMALL, Player
 

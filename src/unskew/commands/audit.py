@@ -35,15 +35,15 @@ def audit(
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
 ) -> None:
     """Attack the messages that runs recorded, with a page."""
-    from unskew.errors import Stopped
-    from unskew.privacy.attacks import chosen
-    from unskew.privacy.audit import audit as attacked
-    from unskew.privacy.budget import Budget
-    from unskew.privacy.paged import write_page
-    from unskew.privacy.record import record as recorded
-    from unskew.privacy.show import Bar, in_words
-    from unskew.privacy.threat import find
-    from unskew.privacy.written import write
+    from unskew.audit.attacks import chosen
+    from unskew.audit.audit import audit as attacked
+    from unskew.audit.budget import Budget
+    from unskew.audit.paged import write_page
+    from unskew.audit.record import record as recorded
+    from unskew.audit.show import Bar, in_words
+    from unskew.audit.threat import find
+    from unskew.audit.written import write
+    from unskew.base.errors import Stopped
     from unskew.results.whole import check_writable
 
     attacker = find(threat).given(tuple(knows or ()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unskew.errors import Stopped, UserError
+from unskew.base.errors import Stopped, UserError
 
 if TYPE_CHECKING:
     from unskew.compare.grid import Grid

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 
 if TYPE_CHECKING:
     from unskew.data.archives import Step

@@ -33,6 +33,6 @@ def demo(
 
 def _attacked(out: Path, table: Table) -> tuple[Extra, Path]:
     """What the server could have made of the messages, on a few digits."""
-    from unskew.privacy.example import attacked
+    from unskew.audit.example import attacked
 
     return attacked(out, [run for row in table.rows for run in row.runs])

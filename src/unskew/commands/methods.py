@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 
 
 def methods(

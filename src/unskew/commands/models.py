@@ -37,8 +37,8 @@ def models(
 
 def _fitting(names: list[str], rows: tuple[int, ...], classes: int | None) -> list[Description]:
     """The nets that take rows of this shape."""
+    from unskew.base.errors import UserError
     from unskew.describe.model import describe
-    from unskew.errors import UserError
 
     found = []
     for name in names:

@@ -28,7 +28,7 @@ def partition(
 
     Also what the participants of a round hold together, and the work of a round. No model is built.
     """
-    from unskew import recipe as recipes
+    from unskew.config import recipe as recipes
     from unskew.describe.split import look
 
     name, experiment = recipes.load(recipe, overrides)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unskew.base.errors import Stopped, UserError
 from unskew.commands.compare import FAILED, WIDTH, Jobs
-from unskew.errors import Stopped, UserError
 
 if TYPE_CHECKING:
     import pandas as pd

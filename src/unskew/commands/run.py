@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unskew.errors import Stopped
+from unskew.base.errors import Stopped
 
 
 def run(
@@ -27,9 +27,9 @@ def run(
     data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
 ) -> None:
     """Train one method and keep everything about it in a folder."""
-    from unskew import recipe as recipes
-    from unskew.runner import run as play
-    from unskew.show import Terminal
+    from unskew.config import recipe as recipes
+    from unskew.runner.run import run as play
+    from unskew.runner.terminal import Terminal
 
     name, experiment = recipes.load(recipe, overrides)
     try:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 
 PATIENCE = 20.0  # seconds; processes of a killed comparison need a moment to notice and to save
 LOG = "workers.log"

@@ -13,12 +13,12 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from unskew import models
-from unskew import recipe as recipes
-from unskew.core import registry
-from unskew.environment import pick_device
-from unskew.errors import UserError, nearest
-from unskew.experiment import Experiment
-from unskew.strict import Strict
+from unskew.base.config_base import Strict
+from unskew.base.environment import pick_device
+from unskew.base.errors import UserError, nearest
+from unskew.config import recipe as recipes
+from unskew.config.experiment import Experiment
+from unskew.protocol import registry
 
 HELD_OUT = 0.1  # share of the training rows that a selection looks at where the recipe gives none
 MANY = 1000  # seeds; more is a slip of the keyboard

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unskew.base.errors import UserError
+from unskew.base.signals import remove_folder
 from unskew.compare import queue
 from unskew.compare.alone import LOG, alone
 from unskew.compare.grid import Grid
-from unskew.errors import UserError
-from unskew.signals import remove_folder
 
 if TYPE_CHECKING:
     from unskew.compare.table import Table

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from unskew.base.environment import cores, pick_device
+from unskew.base.errors import UserError
 from unskew.compare.grid import Cell
 from unskew.compare.mps import Start, sharing
-from unskew.environment import cores, pick_device
-from unskew.errors import UserError
-from unskew.experiment import Experiment
+from unskew.config.experiment import Experiment
 from unskew.results.folder import manifest_of
 
 ON_A_GPU = 6  # runs side by side where one GPU serves all

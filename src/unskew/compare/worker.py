@@ -10,8 +10,8 @@ import traceback
 from pathlib import Path
 from typing import IO, Any
 
-from unskew.errors import UserError
-from unskew.signals import listen
+from unskew.base.errors import UserError
+from unskew.base.signals import listen
 
 INTERRUPTED = 130
 
@@ -40,8 +40,8 @@ class Teller:
 
 def serve(lines: IO[str], teller: Teller) -> None:
     """Play every cell that comes, until the other end closes."""
-    from unskew.recipe import validate
-    from unskew.runner import run
+    from unskew.config.recipe import validate
+    from unskew.runner.run import run
 
     for line in lines:
         cell = json.loads(line)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import torch
 
+from unskew.base.errors import UserError, nearest
 from unskew.data import hub
 from unskew.data.arrays import DEFAULT_TEST, from_arrays
 from unskew.data.celeba import celeba
@@ -20,7 +21,6 @@ from unskew.data.folder import cinic10, image_folder, unread
 from unskew.data.har import hapt, ucihar
 from unskew.data.idx import EMNIST_CLASSES, emnist, fashion_mnist, mnist
 from unskew.data.npz import npz
-from unskew.errors import UserError, nearest
 
 __all__ = ["Dataset", "Split", "data_root", "from_arrays", "load", "load_labels", "names"]
 

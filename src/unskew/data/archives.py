@@ -20,8 +20,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from tempfile import TemporaryDirectory
 from typing import IO, TypeAlias
 
+from unskew.base.errors import UserError, nearest
 from unskew.data.idx import _MD5_FASHION, _MD5_MNIST  # the one list of these checksums
-from unskew.errors import UserError, nearest
 
 Step: TypeAlias = Callable[[int, int | None], None]  # bytes done, bytes in all if known
 TIMEOUT = 60.0  # seconds without an answer

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from unskew.base.errors import UserError
 from unskew.data.dataset import Dataset, Split, check_values
 from unskew.data.split import stratified
-from unskew.errors import UserError
 
 Array: TypeAlias = np.ndarray | torch.Tensor | Sequence[Any]
 DEFAULT_TEST = 0.2

@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from unskew.base.errors import UserError
 from unskew.data.idx import EMNIST_CLASSES
-from unskew.errors import UserError
 
 Rows: TypeAlias = tuple[int, ...]  # training and test rows, or all rows where the split is up to the user
 Count: TypeAlias = Callable[[Sequence[Path]], Rows | None]

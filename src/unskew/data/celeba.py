@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from unskew.base.errors import UserError, nearest
 from unskew.data.dataset import Dataset, Split
 from unskew.data.files import missing, read_checked
 from unskew.data.folder import Gather, open_image, stack
-from unskew.errors import UserError, nearest
 
 Column: TypeAlias = dict[str, int]  # one number for each image, by the name of its file
 

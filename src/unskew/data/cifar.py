@@ -12,10 +12,10 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
+from unskew.base.errors import UserError
 from unskew.data import safe_pickle
 from unskew.data.dataset import Dataset, Split
 from unskew.data.files import check_labels, missing, read_checked
-from unskew.errors import UserError
 
 Rows: TypeAlias = tuple[np.ndarray, np.ndarray]  # [N, 3072] uint8 and [N] labels
 _PIXELS = 3 * 32 * 32

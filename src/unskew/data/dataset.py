@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unskew.base.errors import UserError
 from unskew.data.split import stratified
-from unskew.errors import UserError
 
 
 # Identity comparison: comparing tensors field by field would be ambiguous and slow.

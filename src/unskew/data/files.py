@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 
 HOW_TO_SET_ROOT = "set the data folder with the environment variable UNSKEW_DATA or with --data-dir"
 

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 
+from unskew.base.errors import UserError
 from unskew.data.arrays import split_rows
 from unskew.data.dataset import Dataset, Split
 from unskew.data.files import missing, read_checked
-from unskew.errors import UserError
 
 Tree: TypeAlias = dict[str, list[Path]]  # images by class, both sorted
 Gather: TypeAlias = Callable[[Sequence[Path], tuple[int, ...], Callable[[Path], np.ndarray]], torch.Tensor]

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from unskew.base.errors import UserError, nearest
 from unskew.data.dataset import Dataset, Split
 from unskew.data.files import check_labels, missing, read_checked
-from unskew.errors import UserError, nearest
 
 _STEPS = 128
 _ACTIVITIES = 6

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from unskew.base.errors import UserError, nearest
 from unskew.data.arrays import from_arrays
 from unskew.data.dataset import Dataset
-from unskew.errors import UserError, nearest
 
 PREFIX = "hf:"
 _KEYS = ("x", "y", "group", "config")

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from unskew.base.errors import UserError
 from unskew.data.dataset import Dataset, Split
 from unskew.data.files import check_labels, missing, read_checked
-from unskew.errors import UserError
 
 _MERGED = (*string.digits, *string.ascii_uppercase, *"abdefghnqrt")
 EMNIST_CLASSES = {

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from unskew.base.errors import UserError
 from unskew.data.arrays import encode, split_rows, to_tensor
 from unskew.data.dataset import Dataset, Split
-from unskew.errors import UserError
 
 _SPLIT_KEYS = ("split", "is_test")
 _USED = ("x", "y", "group", "classes", *_SPLIT_KEYS)

@@ -7,9 +7,9 @@ from typing import overload
 
 import numpy as np
 
-from unskew.core.per_client import ByRule
+from unskew.base.errors import UserError
+from unskew.base.per_client import ByRule
 from unskew.data.deal import Rows
-from unskew.errors import UserError
 
 _STREAM = 0xD3A1  # keeps these draws apart from other generators made from the same run seed
 

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from unskew.base.errors import UserError
 from unskew.data import cache_of_splits, deal
 from unskew.data.cache_of_splits import Parts
 from unskew.data.deal import Rows
 from unskew.data.on_demand import OnDemand
-from unskew.errors import UserError
 
 Draws = Literal["counts", "released"]
 _CLIENTS = "Number of clients K"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 
 # Names are compared as text and stand for code written below; they are never looked up anywhere.
 _RECONSTRUCT = frozenset({"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct"})

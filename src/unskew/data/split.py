@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 
 
 def stratified(y: np.ndarray, fraction: float, seed: int, name: str = "data") -> np.ndarray:

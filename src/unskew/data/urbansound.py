@@ -23,11 +23,11 @@ import torch
 from scipy.io import wavfile
 from scipy.signal import resample_poly
 
+from unskew.base.errors import UserError
 from unskew.data.arrays import DEFAULT_TEST, split_rows
 from unskew.data.dataset import Dataset, Split
 from unskew.data.files import missing, read_checked
 from unskew.data.split import stratified
-from unskew.errors import UserError
 
 NAME = "urbansound8k"
 FOLDER = "UrbanSound8K"

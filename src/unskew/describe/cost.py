@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from unskew import models
-from unskew.core.federation import Federation
-from unskew.core.ledger import Entry
-from unskew.core.state import Tree, size_in_bytes
+from unskew.base.errors import UserError
+from unskew.base.tree import Tree, size_in_bytes
+from unskew.config.experiment import Experiment
 from unskew.data import from_arrays
-from unskew.engine.base import one_thread
-from unskew.errors import UserError
-from unskew.experiment import Experiment
-from unskew.prepare import prepare
+from unskew.engines.engine import one_thread
+from unskew.runner.prepare import prepare
+from unskew.server.federation import Federation
+from unskew.wire.ledger import Entry
 
 CLIENTS, ROWS, BATCH, EPOCHS, ROUND = 2, 8, 8, 5, 3
 

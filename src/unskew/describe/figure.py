@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from unskew.base.errors import UserError
 from unskew.describe.split import Split
-from unskew.errors import UserError
 from unskew.results.whole import write_whole
 
 ENDINGS = (".png", ".svg", ".pdf")

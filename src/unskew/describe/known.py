@@ -13,9 +13,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unskew.core import registry
 from unskew.describe.cost import measure
 from unskew.describe.method import shipped
+from unskew.protocol import registry
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from unskew.base.errors import UserError
 from unskew.describe.cost import DIGITS, measure
 from unskew.describe.known import Known, table
 from unskew.describe.method import describe, shipped
 from unskew.describe.page import GENERATED, HEAD, Row, Section, row, sections
-from unskew.errors import UserError
 
 BEGIN, END = "<!-- methods -->", "<!-- end of methods -->"
 

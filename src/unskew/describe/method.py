@@ -7,11 +7,11 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from unskew.core import registry
-from unskew.core.method import Method
-from unskew.core.part import Artefact, Exchange, Part
 from unskew.describe import source
 from unskew.describe.source import Source
+from unskew.protocol import registry
+from unskew.protocol.method import Method
+from unskew.protocol.part import Artefact, Exchange, Part
 
 Direction = Literal["up", "down"]
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from unskew import models
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 
 Shape = tuple[int, ...]
 # Rows that people have, by what they are; a net is tried on each.

@@ -18,7 +18,7 @@ import re
 import sys
 from dataclasses import dataclass, replace
 
-from unskew.core.part import Part
+from unskew.protocol.part import Part
 
 _FIRST = re.compile(
     r"(?P<title>[^(:]+?) \((?P<authors>[^)]*?),? (?P<year>\d{4})\)(?P<rest>[^:]*): (?P<line>.*)", re.DOTALL

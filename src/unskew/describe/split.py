@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.core.per_client import LOOKED_AT, MANY
-from unskew.core.plan import Plan
-from unskew.core.work import Work
+from unskew.base.per_client import LOOKED_AT, MANY
+from unskew.client.plan import Plan
+from unskew.config.experiment import Experiment
 from unskew.data import load_labels, skew
-from unskew.engine.ragged import widths
-from unskew.experiment import Experiment
-from unskew.prepare import deal, read_data, too_many
+from unskew.engines.stacked.widths import widths
+from unskew.protocol.work import Work
+from unskew.runner.prepare import deal, read_data, too_many
 
 Counts = NDArray[np.int64]
 ROUNDS_LOOKED_AT = 200  # of the plan, for what cohorts hold

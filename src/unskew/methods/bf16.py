@@ -14,11 +14,11 @@ Differs: the paper trains in bf16; here it is how the update travels, and traini
 import torch
 from torch import Tensor
 
-from unskew.core.bits import bits
-from unskew.core.letter import Form, Letter
-from unskew.core.part import Part
-from unskew.core.registry import method, part
-from unskew.core.state import Message, State
+from unskew.base.bitcast import bits
+from unskew.base.tree import Message, State
+from unskew.protocol.part import Part
+from unskew.protocol.registry import method, part
+from unskew.protocol.update_codec import Form, Letter
 
 
 @part("bf16")

@@ -12,13 +12,13 @@ Differs: nothing.
 from torch import Tensor
 from torch.nn import functional as F
 
-from unskew.core.client import End
-from unskew.core.messages import Messages
-from unskew.core.part import Artefact, Part
-from unskew.core.registry import method, part
-from unskew.core.server import Server
-from unskew.core.state import State, Value
-from unskew.core.view import View
+from unskew.base.tree import State, Value
+from unskew.client.round import End
+from unskew.protocol.part import Artefact, Part
+from unskew.protocol.registry import method, part
+from unskew.protocol.view import View
+from unskew.server.messages import Messages
+from unskew.server.snapshot import Server
 
 
 @part("ce")

@@ -13,14 +13,14 @@ Differs: nothing; no damping and no Nesterov, as in the code FedLMD builds on.
 
 from pydantic import Field
 
-from unskew.core.client import End
-from unskew.core.messages import Messages
-from unskew.core.method import Task
-from unskew.core.part import Artefact, Part
-from unskew.core.registry import method, part
-from unskew.core.server import Server
-from unskew.core.state import State, Value
+from unskew.base.tree import State, Value
+from unskew.client.round import End
 from unskew.models.model import Model
+from unskew.protocol.method import Task
+from unskew.protocol.part import Artefact, Part
+from unskew.protocol.registry import method, part
+from unskew.server.messages import Messages
+from unskew.server.snapshot import Server
 
 
 @part("avgm")

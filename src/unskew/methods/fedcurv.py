@@ -17,15 +17,15 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from unskew.core.client import Client, Newcomer
-from unskew.core.messages import Messages
-from unskew.core.method import Task
-from unskew.core.part import Artefact, Exchange, Part, Sizes
-from unskew.core.registry import method, part
-from unskew.core.server import Server
-from unskew.core.state import State, Value
-from unskew.core.view import View
+from unskew.base.tree import State, Value
+from unskew.client.round import Client, Newcomer
 from unskew.models.model import Model
+from unskew.protocol.method import Task
+from unskew.protocol.part import Artefact, Exchange, Part, Sizes
+from unskew.protocol.registry import method, part
+from unskew.protocol.view import View
+from unskew.server.messages import Messages
+from unskew.server.snapshot import Server
 
 
 @part("curv")

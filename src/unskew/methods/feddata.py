@@ -19,15 +19,15 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from unskew.core.client import Client
-from unskew.core.messages import Messages
-from unskew.core.method import Method
-from unskew.core.part import Artefact, Exchange, Part, Sizes, Stream
-from unskew.core.registry import method, part
-from unskew.core.server import Server
-from unskew.core.state import Rows, State, Value
-from unskew.core.work import Work
+from unskew.base.tree import Rows, State, Value
+from unskew.client.round import Client
 from unskew.methods.shared.subset import subset
+from unskew.protocol.method import Method
+from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
+from unskew.protocol.registry import method, part
+from unskew.protocol.work import Work
+from unskew.server.messages import Messages
+from unskew.server.snapshot import Server
 
 
 @part("pool")

@@ -18,12 +18,12 @@ averaged by rows as in the code; the paper's uniform mean is `weights: uniform`.
 from pydantic import Field
 from torch import Tensor
 
-from unskew.core.part import Part
-from unskew.core.registry import method, part
-from unskew.core.view import View
-from unskew.core.work import Work
 from unskew.methods.fedlmd_tf import TeacherFreeMasking
 from unskew.methods.shared.distil import majority, masked_kl, others
+from unskew.protocol.part import Part
+from unskew.protocol.registry import method, part
+from unskew.protocol.view import View
+from unskew.protocol.work import Work
 
 
 @part("lmd")

@@ -15,11 +15,11 @@ C - batch - 1, a negative number, and cannot run. (1), y outside U and tau^2 as 
 from pydantic import Field
 from torch import Tensor
 
-from unskew.core.part import Part
-from unskew.core.registry import method, part
-from unskew.core.state import State
-from unskew.core.view import View
+from unskew.base.tree import State
 from unskew.methods.shared.distil import majority, uniform_kl, uniform_teacher
+from unskew.protocol.part import Part
+from unskew.protocol.registry import method, part
+from unskew.protocol.view import View
 
 
 @part("lmd-tf")

@@ -13,9 +13,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from unskew.core.part import Part
-from unskew.core.registry import method, part
-from unskew.core.view import View
+from unskew.protocol.part import Part
+from unskew.protocol.registry import method, part
+from unskew.protocol.view import View
 
 
 @part("ls")

@@ -24,13 +24,13 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from unskew.core.client import Client
-from unskew.core.messages import Messages
-from unskew.core.part import Artefact, Exchange, Part, Sizes, Stream
-from unskew.core.registry import method, part
-from unskew.core.server import Server
-from unskew.core.state import Rows, State, Value, numbered
-from unskew.core.view import Batch, View, at_least_float32
+from unskew.base.tree import Rows, State, Value, numbered
+from unskew.client.round import Client
+from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
+from unskew.protocol.registry import method, part
+from unskew.protocol.view import Batch, View, at_least_float32
+from unskew.server.messages import Messages
+from unskew.server.snapshot import Server
 
 
 @part("mix")

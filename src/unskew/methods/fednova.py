@@ -16,16 +16,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from unskew.core.client import End
-from unskew.core.messages import Messages
-from unskew.core.method import Method
-from unskew.core.part import Artefact, Part
-from unskew.core.registry import method, part
-from unskew.core.server import Server
-from unskew.core.state import State, Value
-from unskew.core.work import Work
-from unskew.errors import UserError
+from unskew.base.errors import UserError
+from unskew.base.tree import State, Value
+from unskew.client.round import End
 from unskew.methods.fedprox import Proximal
+from unskew.protocol.method import Method
+from unskew.protocol.part import Artefact, Part
+from unskew.protocol.registry import method, part
+from unskew.protocol.work import Work
+from unskew.server.messages import Messages
+from unskew.server.snapshot import Server
 
 
 @part("nova")

@@ -13,10 +13,10 @@ Differs: nothing; tau^2 is in the authors' code, and tau is what its configurati
 from pydantic import Field
 from torch import Tensor
 
-from unskew.core.part import Part
-from unskew.core.registry import method, part
-from unskew.core.view import View
 from unskew.methods.shared.distil import masked_kl, others
+from unskew.protocol.part import Part
+from unskew.protocol.registry import method, part
+from unskew.protocol.view import View
 
 
 @part("ntd")

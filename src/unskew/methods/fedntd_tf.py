@@ -13,11 +13,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unskew.core.part import Part
-from unskew.core.registry import method, part
-from unskew.core.state import State
-from unskew.core.view import View
+from unskew.base.tree import State
 from unskew.methods.shared.distil import uniform_kl, uniform_teacher
+from unskew.protocol.part import Part
+from unskew.protocol.registry import method, part
+from unskew.protocol.view import View
 
 
 @part("ntd-tf")

@@ -13,10 +13,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unskew.core.part import Part
-from unskew.core.registry import method, part
-from unskew.core.view import View
-from unskew.core.work import Work
+from unskew.protocol.part import Part
+from unskew.protocol.registry import method, part
+from unskew.protocol.view import View
+from unskew.protocol.work import Work
 
 
 @part("prox")

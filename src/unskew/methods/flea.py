@@ -32,19 +32,19 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from unskew.core.client import Client
-from unskew.core.messages import Messages
-from unskew.core.method import Method, Task
-from unskew.core.part import Artefact, Exchange, Part, Sizes, Stream
-from unskew.core.registry import method, part
-from unskew.core.server import Server
-from unskew.core.state import Rows, State, Value
-from unskew.core.view import Batch, View, at_least_float32
-from unskew.core.work import Work
-from unskew.errors import UserError
+from unskew.base.errors import UserError
+from unskew.base.tree import Rows, State, Value
+from unskew.client.round import Client
 from unskew.methods.shared.distance import distance_correlation
 from unskew.methods.shared.subset import subset
 from unskew.models.model import Model
+from unskew.protocol.method import Method, Task
+from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
+from unskew.protocol.registry import method, part
+from unskew.protocol.view import Batch, View, at_least_float32
+from unskew.protocol.work import Work
+from unskew.server.messages import Messages
+from unskew.server.snapshot import Server
 
 CUTS = {"mobilenet_v2": 1, "audionet": 2, "harnet": 2}
 

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unskew.core.letter import Form, Letter
-from unskew.core.part import Part, Sizes
-from unskew.core.registry import method, part
-from unskew.core.state import Message, State
+from unskew.base.tree import Message, State
 from unskew.models.layers import uniform
+from unskew.protocol.part import Part, Sizes
+from unskew.protocol.registry import method, part
+from unskew.protocol.update_codec import Form, Letter
 
 LEVELS = 127
 

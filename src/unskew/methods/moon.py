@@ -14,12 +14,12 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from unskew.core.client import End, Newcomer
-from unskew.core.part import Part
-from unskew.core.registry import method, part
-from unskew.core.state import State, Value
-from unskew.core.view import View
+from unskew.base.tree import State, Value
+from unskew.client.round import End, Newcomer
 from unskew.models.model import Model
+from unskew.protocol.part import Part
+from unskew.protocol.registry import method, part
+from unskew.protocol.view import View
 
 
 def contrast(z: Tensor, near: Tensor, far: Tensor, tau: Tensor | float) -> Tensor:

@@ -15,17 +15,17 @@ Differs: the model is averaged by rows with server learning rate 1 (the original
 import torch
 from torch import Tensor
 
-from unskew.core.client import End, Newcomer
-from unskew.core.messages import Messages
-from unskew.core.method import Method, Task
-from unskew.core.part import Artefact, Part
-from unskew.core.registry import method, part
-from unskew.core.server import Server
-from unskew.core.state import State, Value
-from unskew.core.view import View
-from unskew.core.work import Work
-from unskew.errors import UserError
+from unskew.base.errors import UserError
+from unskew.base.tree import State, Value
+from unskew.client.round import End, Newcomer
 from unskew.models.model import Model
+from unskew.protocol.method import Method, Task
+from unskew.protocol.part import Artefact, Part
+from unskew.protocol.registry import method, part
+from unskew.protocol.view import View
+from unskew.protocol.work import Work
+from unskew.server.messages import Messages
+from unskew.server.snapshot import Server
 
 
 @part("scaffold")

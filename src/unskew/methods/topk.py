@@ -18,12 +18,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unskew.core.client import Newcomer
-from unskew.core.letter import Form, Letter
-from unskew.core.part import Part
-from unskew.core.registry import method, part
-from unskew.core.state import Message, State, numbered
+from unskew.base.tree import Message, State, numbered
+from unskew.client.round import Newcomer
 from unskew.models.model import Model
+from unskew.protocol.part import Part
+from unskew.protocol.registry import method, part
+from unskew.protocol.update_codec import Form, Letter
 
 INDEX = {torch.uint8: 2**8, torch.uint16: 2**16, torch.int32: 2**31, torch.int64: 2**63}  # type -> places it can name
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from unskew.errors import UserError, nearest
+from unskew.base.errors import UserError, nearest
 from unskew.models import timm
 from unskew.models.cnn import cnn, cnn5x5, mlp
 from unskew.models.lenet import lenet

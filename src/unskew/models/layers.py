@@ -23,7 +23,7 @@ def kept(seed: Tensor, n: int, p: float) -> Tensor:
 
 
 def innermost(h: Tensor) -> bool:
-    """Whether an image batch has its channels innermost, as a CPU likes them (engine/innermost.py)."""
+    """Whether an image batch has its channels innermost, as a CPU likes them (engines/channels_last.py)."""
     plain = h.ndim == 4 and h.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(h)
     return plain and h.is_contiguous(memory_format=torch.channels_last) and not h.is_contiguous()
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from unskew.core.state import Role, State
-from unskew.errors import UserError
+from unskew.base.errors import UserError
+from unskew.base.tree import Role, State
 from unskew.models.layers import SeededDropout, replace_dropout
 from unskew.models.norms import BatchNormPolicy, freeze_batchnorm, norm_tensors, replace_batchnorm
 

@@ -12,7 +12,7 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from unskew.errors import UserError, nearest
+from unskew.base.errors import UserError, nearest
 
 PREFIX = "timm:"
 CAN_BE_CUT = "resnet18, mobilenetv2_100, efficientnet_b0, convnext_atto, regnetx_002"

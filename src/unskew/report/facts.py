@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
+from unskew.base.config_base import dotted
 from unskew.report.settings import Setting
 from unskew.results.load import Loaded
 from unskew.results.units import listed
-from unskew.strict import dotted
 
 SHOWN = ("data", "partition", "model", "work", "stop", "engine")
 DEPARTURES = ("differs", "batchnorm")

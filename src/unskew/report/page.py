@@ -9,8 +9,8 @@ from typing import NamedTuple
 import jinja2
 from markupsafe import Markup
 
-from unskew.environment import __version__
-from unskew.errors import UserError, nearest
+from unskew.base.environment import __version__
+from unskew.base.errors import UserError, nearest
 from unskew.report import facts
 from unskew.report.panel import Panel, Studio
 from unskew.report.sections import DETAILS, RESULTS, Section

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unskew.errors import UserError
+from unskew.base.config_base import dotted
+from unskew.base.errors import UserError
 from unskew.results.folder import manifest_of
 from unskew.results.load import Loaded
 from unskew.results.reference import reference_of
 from unskew.results.statistics import Scores
-from unskew.strict import dotted
 
 ACCURACIES = ("best", "final", "mean_last10")  # of a summary
 KEYS = ("data", "partition", "model", "rounds", "participation", "weights", "absence", "preset")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from unskew.compare.table import Row, Table
-from unskew.experiment import Experiment
+from unskew.config.experiment import Experiment
 from unskew.report.speedup import SpeedUp, speed_up
 from unskew.reproduce.catalogue import Target, targets
 from unskew.reproduce.likeness import is_the_papers, replaced

@@ -8,7 +8,7 @@ from importlib import resources
 
 import yaml
 
-from unskew.errors import UserError, nearest
+from unskew.base.errors import UserError, nearest
 from unskew.reproduce.names import text
 
 NOTHING_TO_RUN = ("drawing", "description")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from unskew.core import registry
 from unskew.data import data_root
 from unskew.data.catalogue import ENTRIES, status
+from unskew.protocol import registry
 from unskew.reproduce.names import vocabulary
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 from unskew.reproduce.catalogue import Target
 from unskew.reproduce.figures.labels import TRAINED
 from unskew.reproduce.plan import Plan

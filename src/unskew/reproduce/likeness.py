@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from unskew.compare.grid import Cell
-from unskew.experiment import Experiment
+from unskew.config.experiment import Experiment
 from unskew.reproduce.names import skew
 
 # Where and how numbers are computed, kept and repeated: other values are no other experiment.

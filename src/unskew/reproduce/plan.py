@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unskew import recipe as recipes
+from unskew.base.config_base import dotted
+from unskew.base.errors import UserError, nearest
 from unskew.compare import grid as grids
 from unskew.compare.grid import GIVEN, Cell, Compare, Grid
-from unskew.core import registry
-from unskew.errors import UserError, nearest
-from unskew.experiment import Experiment
+from unskew.config import recipe as recipes
+from unskew.config.experiment import Experiment
+from unskew.protocol import registry
 from unskew.reproduce import standin
 from unskew.reproduce.catalogue import Target
 from unskew.reproduce.here import unknown_in
 from unskew.reproduce.likeness import changed
 from unskew.reproduce.names import stands_for
-from unskew.strict import dotted
 
 PRESETS = ("paper", "released")
 DRAW = "partition.seed"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unskew.base.errors import UserError
 from unskew.compare import queue
 from unskew.compare.alone import alone
 from unskew.compare.grid import Cell
 from unskew.compare.play import needed_later
-from unskew.errors import UserError
 from unskew.reproduce.plan import Plan
 from unskew.results.load import Loaded, load
 from unskew.results.whole import write_whole

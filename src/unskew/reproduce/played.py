@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from unskew.experiment import Experiment
+from unskew.config.experiment import Experiment
 from unskew.results.load import Loaded
 
 

@@ -6,7 +6,7 @@ import csv
 import tempfile
 from pathlib import Path
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 from unskew.reproduce.record import ACCURACY, CURVES
 
 

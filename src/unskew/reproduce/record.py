@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unskew.compare.grid import Cell
-from unskew.experiment import Experiment, written_out
+from unskew.config.experiment import Experiment, written_out
 from unskew.reproduce.names import skew, stands_for
 from unskew.reproduce.plan import Plan
 from unskew.reproduce.printed import read

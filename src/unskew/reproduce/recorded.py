@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from unskew import recipe as recipes
-from unskew.errors import UserError
+from unskew.base.errors import UserError
+from unskew.config import recipe as recipes
 from unskew.reproduce import plan as plans
 from unskew.reproduce.catalogue import Target, targets
 from unskew.reproduce.lacks import lacks, repetition

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unskew.base.errors import UserError
 from unskew.compare.grid import Cell
-from unskew.errors import UserError
 from unskew.reproduce.record import KEY
 from unskew.results.load import Loaded
 from unskew.results.tables import METRICS, Summary

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 from unskew.results.load import Loaded
 from unskew.results.whole import write_whole
 

@@ -19,15 +19,15 @@ import safetensors.torch
 import torch
 import yaml
 
-from unskew.core.ledger import Ledger
-from unskew.core.server import Snapshot
-from unskew.core.state import State, flatten, unflatten
-from unskew.core.store import ClientStore
-from unskew.engine.workers import to_bytes
-from unskew.errors import UserError
+from unskew.base.errors import UserError
+from unskew.base.signals import remove_folder
+from unskew.base.tree import State, flatten, unflatten
+from unskew.engines.loop.workers import to_bytes
 from unskew.results.tables import LEDGER, METRICS, TIMES, Summary, Table
 from unskew.results.whole import replace_file
-from unskew.signals import remove_folder
+from unskew.server.client_store import ClientStore
+from unskew.server.snapshot import Snapshot
+from unskew.wire.ledger import Ledger
 
 FORMAT = 2
 KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "world", "finished", "kept")

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unskew.errors import UserError
-from unskew.experiment import Experiment
-from unskew.recipe import validate
+from unskew.base.errors import UserError
+from unskew.config.experiment import Experiment
+from unskew.config.recipe import validate
 from unskew.results.folder import check_whole, manifest_of, read_config, summary_in
 from unskew.results.tables import Summary
 

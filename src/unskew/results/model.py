@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from unskew import models
-from unskew.core.client import OWN
-from unskew.core.part import Part
-from unskew.core.state import State, unflatten
+from unskew.base.errors import UserError
+from unskew.base.tree import State, unflatten
+from unskew.client.round import OWN
 from unskew.data.dataset import preparer
-from unskew.errors import UserError
 from unskew.models.norms import norm_tensors, replace_batchnorm
+from unskew.protocol.part import Part
 from unskew.results.folder import manifest_of
 
 if TYPE_CHECKING:

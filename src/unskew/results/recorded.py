@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 from unskew.results.whole import write_whole
 
 if TYPE_CHECKING:

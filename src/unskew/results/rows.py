@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from unskew.core.server import Report
-from unskew.engine.base import Score
+from unskew.engines.engine import Score
+from unskew.server.snapshot import Report
 
 
 class Row(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unskew.signals import uninterrupted
+from unskew.base.signals import uninterrupted
 
 if TYPE_CHECKING:
     import pandas as pd  # imported where a table is made: a run's first round need not wait for it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from unskew.errors import UserError
+from unskew.base.errors import UserError
 
 
 def replace_file(path: Path, data: bytes) -> None:

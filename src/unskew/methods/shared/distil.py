@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from unskew.core.state import numbered
+from unskew.base.tree import numbered
 
 
 def majority(counts: Tensor) -> Tensor:

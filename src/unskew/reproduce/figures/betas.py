@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from unskew.core.part import Sizes
-from unskew.core.plan import Plan
+from unskew.client.plan import Plan
+from unskew.protocol.part import Sizes
 from unskew.reproduce.figures.figure import caption, check_some
 from unskew.reproduce.figures.look import INK, panels, styled
 from unskew.reproduce.played import Planned

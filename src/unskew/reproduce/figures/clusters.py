@@ -17,18 +17,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from unskew.core.client import Received
-from unskew.core.outcome import one_by_one
-from unskew.core.state import State
-from unskew.core.view import Frozen
-from unskew.engine.base import Setting
-from unskew.engine.loop import LoopEngine
-from unskew.engine.stacked import StackedEngine
-from unskew.privacy.world import World, set_up
+from unskew.audit.world import World, set_up
+from unskew.base.tree import State
+from unskew.client.round import Received
+from unskew.engines.engine import Setting
+from unskew.engines.loop.loop_engine import LoopEngine
+from unskew.engines.stacked.stacked_engine import StackedEngine
+from unskew.protocol.view import Frozen
 from unskew.reproduce.figures.figure import caption, check_some
 from unskew.reproduce.figures.look import INK, legend_beside, panels, styled
 from unskew.reproduce.played import Played
 from unskew.results.model import server_model
+from unskew.wire.message import one_by_one
 
 COLUMNS = ["dataset", "series", "seed", "panel", "case", "when", "split", "label", "x", "y"]
 CASES = {"5000 rows": (5000, 10, 0), "100 rows": (100, 50, 0), "100 + 1000 shared": (100, 50, 1000)}

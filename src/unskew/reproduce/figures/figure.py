@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
-from unskew import recipe as recipes
+from unskew.base.errors import UserError
 from unskew.compare.grid import Compare
-from unskew.errors import UserError
+from unskew.config import recipe as recipes
 from unskew.reproduce.names import stands_for
 
 

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from unskew.data import skew
-from unskew.prepare import deal_rows, read_data
 from unskew.reproduce.figures.figure import all_of, caption, check_some, missing, wanted
 from unskew.reproduce.figures.labels import COLOURS
 from unskew.reproduce.figures.look import INK, panels, styled
 from unskew.reproduce.played import Planned
+from unskew.runner.prepare import deal_rows, read_data
 
 COLUMNS = ["dataset", "series", "setting", "seed", "client", "label", "count"]
 FIRST = 100  # clients that a map has room for

@@ -13,11 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from unskew.errors import UserError
-from unskew.privacy import written
-from unskew.privacy.audit import Audit, audit
-from unskew.privacy.budget import Budget
-from unskew.privacy.metrics.exposure import exposure
+from unskew.audit import written
+from unskew.audit.audit import Audit, audit
+from unskew.audit.budget import Budget
+from unskew.audit.metrics.exposure import exposure
+from unskew.base.errors import UserError
 from unskew.reproduce.figures.figure import all_of, caption, check_some, missing, wanted
 from unskew.reproduce.figures.look import INK, legend_beside, marks, panels, styled
 from unskew.reproduce.played import Played

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
 
-from unskew.core.client import Received
-from unskew.engine.feed import Cohort, OneClient
-from unskew.privacy.world import World, set_up
+from unskew.audit.world import World, set_up
+from unskew.client.feed import Cohort, OneClient
+from unskew.client.round import Received
 from unskew.reproduce.figures.figure import caption, check_some
 from unskew.reproduce.figures.look import INK, panels, styled
 from unskew.reproduce.played import Played

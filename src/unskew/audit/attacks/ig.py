@@ -1,0 +1,77 @@
+"""IG, "inverting gradients" (Geiping et al. 2020): the direction of the gradient, and smooth images.
+
+    (1)  C = 1 - <G', G*> / (||G'|| ||G*||)                      inner product and norms over all tensors together
+    (2)  TV(x) = mean |x[.., j] - x[.., j+1]| + mean |x[i, ..] - x[i+1, ..]|     of the normalised rows
+    (3)  x <- box( Adam( x, sign grad (C + tv TV) ) ),   x ~ N(0, 1) at first, learning rate 0.1
+    (4)  the learning rate times 0.1 at 3/8, 5/8 and 7/8 of the iterations
+    (5)  of several tries the one with the smallest C, without TV
+
+Paper: Geiping, Bauermeister, Droege, Moeller, "Inverting Gradients: How easy is it to break privacy in federated
+learning?", NeurIPS 2020.
+The box is where pixels end. (1) does not see the gradient's length: clipping a message's norm is no defence. Labels are
+known or inferred. An attack that fails proves nothing.
+Differs: the loss is the method's own, and for several local steps G' is the unrolled mean (`privacy.unroll`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from unskew.audit.attacks.idlg import labels_of
+from unskew.audit.problem import Problem, Progress, Recovery, quiet
+from unskew.audit.unroll import Hidden
+from unskew.base.tree import State
+
+TV = 1e-4  # the repository's default
+RATE = 0.1
+TINY = 1e-30  # under a root: a gradient of zeros has no direction
+
+
+def cosine_distance(guess: State, target: State) -> Tensor:
+    """(1)."""
+    pairs = [(guess[name].flatten(), t.flatten()) for name, t in target.items()]
+    inner, a, b = (torch.stack(list(terms)).sum() for terms in zip(*((g @ t, g @ g, t @ t) for g, t in pairs)))
+    return 1 - inner / ((a + TINY).sqrt() * (b + TINY).sqrt())
+
+
+def total_variation(x: Tensor) -> Tensor:
+    """(2) of rows [n, channels, height, width]; 0 for rows that are no images."""
+    if x.ndim != 4:
+        return x.new_zeros(())
+    return x.diff(dim=-1).abs().mean() + x.diff(dim=-2).abs().mean()
+
+
+def ig(
+    problem: Problem, tries: int, iterations: int, seed: int, progress: Progress = quiet, tv: float = TV
+) -> Recovery:
+    """Rows for labels that are known or inferred."""
+    x = problem.noise(tries, seed, problem.n, *problem.shape)
+    y = labels_of(problem)[:, None].expand(-1, tries, -1)
+
+    def cost(hidden: list[Hidden], target: State, x: Tensor, y: Tensor) -> Tensor:
+        return cosine_distance(problem.guess(hidden, x, y), target) + tv * total_variation(x)
+
+    def matching(hidden: list[Hidden], target: State, x: Tensor, y: Tensor) -> Tensor:
+        return cosine_distance(problem.guess(hidden, x, y), target)
+
+    first, second = torch.zeros_like(x), torch.zeros_like(x)
+    slope = problem.again(cost, (x,), (y,))
+    for step in range(iterations):
+        _, (grad,) = slope(x)
+        x, first, second = _adam(x, grad.sign(), first, second, step, _rate(step, iterations))  # (3)
+        if problem.box is not None:
+            x = torch.minimum(torch.maximum(x, problem.box.low), problem.box.high)
+        progress(step + 1, iterations)
+    loss, _ = problem.each(matching, (x,), (y,))  # (5)
+    return Recovery(x, y, loss)
+
+
+def _rate(step: int, iterations: int) -> float:
+    return RATE * 0.1 ** sum(step >= iterations * eighths / 8 for eighths in (3, 5, 7))  # (4)
+
+
+def _adam(x: Tensor, g: Tensor, first: Tensor, second: Tensor, step: int, lr: float) -> tuple[Tensor, Tensor, Tensor]:
+    first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g * g
+    a, b = first / (1 - 0.9 ** (step + 1)), second / (1 - 0.999 ** (step + 1))
+    return x - lr * a / (b.sqrt() + 1e-8), first, second

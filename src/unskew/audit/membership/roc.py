@@ -1,0 +1,116 @@
+"""How well scores tell members from others: ROC, AUC, and true positives at few false ones, with intervals.
+
+An attack that is right on average may be sure of nobody, and one that is sure of a few rows may be no better than a
+coin on average: hence the rates at 0.1 % and 1 % false positives. Few non-members cannot show 0.1 %, and it is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.base.errors import UserError
+
+Array = NDArray[np.float64]
+FALSE_RATES = (0.001, 0.01)
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value and its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Share of members found while at most `false_rate` of the non-members are called members; in percent."""
+
+    false_rate: float
+    found: Interval
+    non_members: int
+
+    @property
+    def resolved(self) -> bool:
+        """Whether there are enough non-members for one false positive to be within the rate."""
+        return self.non_members * self.false_rate >= 1 - 1e-9
+
+    @property
+    def words(self) -> str:
+        """The rate in a line."""
+        value = f"{self.found.value:.1f} % [{self.found.low:.1f}, {self.found.high:.1f}]"
+        if self.resolved:
+            return f"{value} of the members found at {100 * self.false_rate:g} % false positives"
+        return (
+            f"{value} of the members found with no false positive: {self.non_members} non-members are too few to tell "
+            f"{100 * self.false_rate:g} %, which takes {round(1 / self.false_rate)}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Roc:
+    """False and true positive rates [points] from (0, 0) to (1, 1), and what is read off them."""
+
+    false: Array
+    true: Array
+    members: int
+    non_members: int
+    auc: Interval
+    rates: tuple[Rate, ...]
+
+
+def roc(members: Array, non_members: Array, draws: int = 500, seed: int = 0) -> Roc:
+    """Of scores that are higher for likely members. Intervals by drawing members and non-members anew, apart."""
+    _check(members, "members")
+    _check(non_members, "non-members")
+    false, true = curve(members, non_members)
+    rng = np.random.default_rng(seed)
+    areas, found = [], []
+    for _ in range(draws):
+        drawn = curve(rng.choice(members, len(members)), rng.choice(non_members, len(non_members)))
+        areas.append(area(*drawn))
+        found.append([true_at(*drawn, rate) for rate in FALSE_RATES])
+    auc = _interval(area(false, true), np.array(areas))
+    rates = tuple(
+        Rate(rate, _interval(100 * true_at(false, true, rate), 100 * np.array(found)[:, i]), len(non_members))
+        for i, rate in enumerate(FALSE_RATES)
+    )
+    return Roc(false, true, len(members), len(non_members), auc, rates)
+
+
+def curve(members: Array, non_members: Array) -> tuple[Array, Array]:
+    """False and true positive rates, one point per distinct score, so that ties are neither won nor lost."""
+    scores = np.concatenate([members, non_members])
+    order = np.argsort(-scores, kind="stable")
+    inside = (order < len(members)).astype(float)
+    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    true, false = np.cumsum(inside)[ends], np.cumsum(1 - inside)[ends]
+    return np.append(0.0, false / len(non_members)), np.append(0.0, true / len(members))
+
+
+def area(false: Array, true: Array) -> float:
+    """Under the curve, by trapezia: 0.5 is guessing."""
+    return float(np.sum(np.diff(false) * (true[1:] + true[:-1]) / 2))
+
+
+def true_at(false: Array, true: Array, rate: float) -> float:
+    """The highest true positive rate of a threshold whose false positive rate is within `rate`; not interpolated."""
+    return float(true[false <= rate + 1e-12].max())
+
+
+def _interval(value: float, drawn: Array) -> Interval:
+    low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Interval(value, float(low), float(high))
+
+
+def _check(scores: Array, whose: str) -> None:
+    if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
+        raise UserError(
+            f"membership: expected finite scores of at least one of the {whose}, found {len(scores)} of which "
+            f"{int(np.isfinite(scores).sum())} are finite; a model that diverged cannot be attacked"
+        )

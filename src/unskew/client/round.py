@@ -1,0 +1,276 @@
+"""The client as pure functions: one step's loss, the end of a round, an exchange, and the whole round for one client.
+
+    client_round(method, model, received, mine, feed, after) -> (message, shared, mine, loss terms)
+
+Everything random is in `feed`, state comes in and goes out, and `received` is the same for every client. The stacked
+engine maps `step_loss`, `finish` and `Client` over a cohort; `client_round` is the same thing for one client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from unskew.base.errors import UserError
+from unskew.base.tree import Message, State, Tree
+from unskew.models.model import Model
+from unskew.protocol.method import Method
+from unskew.protocol.optimiser import Descent, Optimiser, by_torch
+from unskew.protocol.view import Batch, Clock, Frozen, Pass, View
+from unskew.protocol.work import Work, clipped
+
+
+class Received(NamedTuple):
+    """What the server sent: the model, and each part's broadcasts."""
+
+    model: State
+    parts: dict[str, dict[str, Any]]
+
+
+class Facts(NamedTuple):
+    """What a client knows of itself, as tensors: number of rows [], label counts [classes], what parts make of them."""
+
+    rows: Tensor
+    counts: Tensor
+    known: dict[str, State] = {}
+
+
+class Moment(NamedTuple):
+    """Inputs of one step: the batch's columns, each part's draws, each stream's batch (x, y), and the clock."""
+
+    batch: dict[str, Tensor]
+    draws: dict[str, State]
+    streams: dict[str, dict[str, tuple[Tensor, Tensor]]]
+    clock: tuple[Tensor, Tensor, Tensor]
+
+
+class Ending(NamedTuple):
+    """What `finish` needs about the work done, as 0-dim tensors."""
+
+    steps: Tensor
+    effective_steps: Tensor
+
+
+@dataclass(frozen=True)
+class End:
+    """A client's round as a part's `up` sees it."""
+
+    start: State
+    final: State
+    mine: State
+    received: dict[str, Any]
+    facts: Facts
+    steps: Tensor
+    effective_steps: Tensor  # a_k
+    lr: Tensor
+    parameters: tuple[str, ...]  # names of the trained tensors that are not the client's own
+
+    @property
+    def update(self) -> State:
+        """final - start, of the trained tensors."""
+        return {name: self.final[name] - self.start[name] for name in self.parameters}
+
+
+@dataclass(frozen=True)
+class Newcomer:
+    """A client that has no state yet."""
+
+    id: int
+    facts: Facts
+    draws: State
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client outside training, as `share` sees it: its rows on demand, the current model in eval mode."""
+
+    model: Model
+    state: State
+    mine: State
+    draws: State
+    facts: Facts
+    _x: Tensor  # rows of all clients
+    _y: Tensor
+    _index: Tensor  # [n] where this client's rows are; -1 pads
+    _prepare: Any
+
+    def rows(self, pick: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x, y and keep of the picked positions [p]; -1 picks nothing."""
+        where = self._index[pick.clamp_min(0)]
+        return self._prepare(self._x[where]), self._y[where], (pick >= 0) & (where >= 0)
+
+    @property
+    def positions(self) -> Tensor:
+        """All positions, -1 where another client of the cohort has more rows."""
+        n = torch.arange(len(self._index), device=self._index.device)
+        return torch.where(self._index >= 0, n, -1)
+
+    def at(self, x: Tensor, cut: int) -> Tensor:
+        """The current model's output at a cut."""
+        if not self.state:
+            raise UserError("share() looks at the model, which its Exchange(model=False) does not send; set model=True")
+        return Frozen(self.model, self.state, x).at(cut)
+
+
+# Exchanges after training: from the final local model and the client's state to what is sent and the new state.
+After = Callable[[State, Tree], tuple[Message, Tree]]
+
+
+class Feed(Protocol):
+    """Where one client's steps come from."""
+
+    steps: int
+    work: Work
+    facts: Facts
+
+    def at(self, step: int) -> Moment: ...
+
+
+OWN = "model"  # where a client keeps the tensors of the model that never leave it
+
+
+def own(received: Received, mine: Tree) -> Received:
+    """The received model with the client's own tensors in it."""
+    return received._replace(model=received.model | mine[OWN]) if OWN in mine and received.model else received
+
+
+def for_steps(method: Method, received: Received) -> Received:
+    """Without broadcast rows, which a step sees as batches of a stream: their number is no part of a step's shape."""
+    rows = {part.name: {n for n, a in part.broadcasts.items() if a.reduce == "rows"} for part in method.parts}
+    parts = {
+        part: {name: value for name, value in sent.items() if name not in rows.get(part, ())}
+        for part, sent in received.parts.items()
+    }
+    return received._replace(parts=parts)
+
+
+def knowing(method: Method, facts: Facts) -> Facts:
+    """With what the parts' losses need of the label counts, so that no step works it out again."""
+    with torch.no_grad():
+        found = {part.name: part.known(facts.counts) for part in method.parts}
+    return facts._replace(known={name: known for name, known in found.items() if known})
+
+
+def step_loss(
+    method: Method,
+    model: Model,
+    leaves: State,
+    buffers: State,
+    received: Received,
+    mine: Tree,
+    facts: Facts,
+    now: Moment,
+) -> tuple[Tensor, tuple[State, dict[str, Tensor]]]:
+    """Loss of one step, with the new buffers and every part's term: pure, so that it can be mapped over clients."""
+    received = own(received, mine)
+    batch = prepare_batch(method, _batch(now.batch), received, train=True)
+    clock = Clock(*now.clock)
+    forward = Pass(model, leaves, buffers, batch, clock.seed)
+    view = View(forward, received.model, {}, {}, {}, facts.counts, clock, {}, _known=facts.known)
+    total, terms = torch.zeros((), device=batch.x.device, dtype=batch.w.dtype), {}
+    for part in method.parts:
+        streams = {
+            name: Batch(x, y, torch.ones_like(batch.w)) for name, (x, y) in now.streams.get(part.name, {}).items()
+        }
+        seen = view.of(
+            received.parts.get(part.name, {}), mine.get(part.name, {}), now.draws.get(part.name, {}), streams
+        )
+        found = part.loss(seen)
+        if found is not None:
+            term, numbers = found if isinstance(found, tuple) else (found, {})
+            total, terms[part.name] = total + term, term.detach()
+            terms |= {f"{part.name} {name}": number.detach() for name, number in numbers.items()}
+    return total, (forward.buffers, terms)
+
+
+def prepare_batch(method: Method, batch: Batch, received: Received, train: bool) -> Batch:
+    """Every part's `batch` hook, in list order."""
+    with torch.no_grad():
+        for part in method.parts:
+            batch = part.batch(batch, received.parts.get(part.name, {}), train)
+    return batch
+
+
+def _batch(columns: dict[str, Tensor]) -> Batch:
+    more = {name: column for name, column in columns.items() if name not in ("x", "y", "w")}
+    return Batch(columns["x"], columns["y"], columns["w"], more)
+
+
+def finish(
+    method: Method, model: Model, received: Received, final: State, mine: Tree, facts: Facts, ending: Ending, lr: Tensor
+) -> tuple[Message, Tree]:
+    """Every part's `up`: what is sent and what is kept. Pure, so that it can be mapped over clients."""
+    message: Message = {}
+    kept: Tree = {OWN: {name: final[name] for name in model.private}} if model.private else {}
+    public = {name: t for name, t in final.items() if name not in model.private}
+    for part in method.parts:
+        end = End(
+            received.model,
+            public,
+            mine.get(part.name, {}),
+            received.parts.get(part.name, {}),
+            facts,
+            ending.steps,
+            ending.effective_steps,
+            lr,
+            model.shared,
+        )
+        sent, state = part.up(end)
+        if sent:
+            message[part.name] = sent
+        if state:
+            kept[part.name] = state
+    return message, kept
+
+
+def descend_step(loss: Tensor, optimiser: Optimiser, work: Work, stacked: bool) -> None:
+    """One backward and one optimiser step on the leaves, in place."""
+    if work.scope == "step":
+        for slot in (t for slots in optimiser.state.values() for t in slots.values() if isinstance(t, Tensor)):
+            slot.zero_()  # the same as forgetting it
+    grads = optimiser.gradients(loss)
+    optimiser.step(grads if work.clip is None else clipped(grads, work.clip, stacked))
+
+
+def begin(model: Model, state: State) -> tuple[State, State]:
+    """Fresh leaves and buffers from a model state."""
+    leaves = {name: state[name].detach().clone().requires_grad_() for name in model.parameters}
+    return leaves, {name: state[name].detach().clone() for name in model.buffers}
+
+
+def client_round(
+    method: Method,
+    model: Model,
+    received: Received,
+    mine: Tree,
+    feed: Feed,
+    after: After,
+    descent_of: Callable[[Sequence[Tensor], Work], Descent] = by_torch,
+) -> tuple[Message, Message, Tree, dict[str, Tensor]]:
+    """One client's round: train on the feed, exchanges after training, then `up`.
+
+    Returns the message, what the exchanges sent, the new state, and the mean of each loss term and number beside it.
+    """
+    work, facts = feed.work, feed.facts
+    received = own(received, mine)
+    leaves, buffers = begin(model, received.model)
+    descent = descent_of(list(leaves.values()), work)
+    optimiser = work.make(leaves.values(), descent=descent)
+    terms: dict[str, Tensor] = {}
+    seen_by_steps = for_steps(method, received)
+    for step in range(feed.steps):
+        now = feed.at(step)
+        with descent.watching():
+            loss, (buffers, seen) = step_loss(method, model, leaves, buffers, seen_by_steps, mine, facts, now)
+        descend_step(loss, optimiser, work, stacked=False)
+        terms = {name: terms.get(name, 0) + term for name, term in seen.items()}
+    final = {name: leaf.detach() for name, leaf in leaves.items()} | buffers
+    like = facts.counts
+    ending = Ending(like.new_tensor(float(feed.steps)), like.new_tensor(work.effective_steps(feed.steps)))
+    shared, mine = after(final, mine)
+    message, kept = finish(method, model, received, final, mine, facts, ending, like.new_tensor(work.lr))
+    return message, shared, kept, {name: total / feed.steps for name, total in terms.items()}

@@ -1,0 +1,205 @@
+"""The schema of a run: every key, its type, its limits, its default. Unknown keys and impossible values stop here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from unskew.base.config_base import Named, Strict
+from unskew.client.plan import Absence
+from unskew.config.local_config import LocalConfig
+from unskew.config.stop import StopConfig
+from unskew.config.track import TrackConfig, written_as_list
+from unskew.data.partition import Partition
+from unskew.models.norms import BatchNormPolicy
+from unskew.protocol import registry
+from unskew.protocol.method import Method, hyper_parameters
+
+
+class AugmentConfig(Strict):
+    crop: int = Field(0, ge=0, description="pixels of zero padding for a random crop; 4 in FLea and FedLMD")
+    flip: bool = Field(False, description="mirror half of the images")
+    cutout: int = Field(0, ge=0, description="side of a blanked square; 16 in FedLMD's code, 0 in its text")
+    frozen: bool = Field(False, description="draw crop and flip of a training row once for all rounds, as FLea's code")
+    test: bool = Field(False, description="crop and flip test rows too, once, as FLea's code")
+
+    @model_validator(mode="after")
+    def _can_be_stored(self) -> Self:
+        if self.cutout and (self.frozen or self.test):
+            raise ValueError(
+                "expected no cutout with frozen or test: it comes after normalisation; type data.augment.cutout=0"
+            )
+        return self
+
+
+class DataConfig(Named):
+    name: str = Field("digits", description="a dataset's name, hf:NAME, a path ending in .npz, or a folder of images")
+    test: float | None = Field(
+        None, gt=0, lt=1, description="share of test rows, for data that come without a test set"
+    )
+    validation: float = Field(0.0, ge=0, lt=1, description="share of training rows held out, by class")
+    verify: bool = Field(True, description="compare files with the official checksums")
+    augment: AugmentConfig = AugmentConfig()
+
+
+class ModelConfig(Named):
+    name: str = Field("mlp", description="a model of the zoo")
+    batchnorm: BatchNormPolicy = Field(
+        "average", description="average like weights; local: stays with the client (FedBN); frozen; group: GroupNorm"
+    )
+
+
+class EngineConfig(Named):
+    name: Literal["auto", "loop", "stacked"] = Field("auto", description="auto: stacked on a GPU, loop on the CPU")
+    workers: int | None = Field(None, ge=1, description="processes of the loop engine; empty means the cores")
+
+
+class EvaluateConfig(Strict):
+    every: int = Field(1, ge=1, description="rounds between evaluations; the last round is always evaluated")
+
+
+class RecordConfig(Strict):
+    rounds: tuple[int, ...] = Field((), description="rounds whose messages are kept in full")
+    clients: tuple[int, ...] | Literal["all"] = Field(
+        "all", description="clients whose messages are kept in those rounds"
+    )
+
+    def keeps(self, round: int, client: int) -> bool:
+        return round in self.rounds and (self.clients == "all" or client in self.clients)
+
+
+class AbsenceConfig(Strict):
+    clients: tuple[int, ...] = Field(description="who cannot be reached")
+    rounds: tuple[int, int] = Field(description="from the first of these rounds until before the second")
+
+    @field_validator("rounds")
+    @classmethod
+    def _rising(cls, value: tuple[int, int]) -> tuple[int, int]:
+        if not 1 <= value[0] < value[1]:
+            raise ValueError("expected [first, end) with 1 <= first < end")
+        return value
+
+    def absence(self) -> Absence:
+        return Absence(self.clients, *self.rounds)
+
+
+class CheckpointConfig(Strict):
+    seconds: float = Field(5.0, ge=0, description="least time between checkpoints; 0 saves after every round")
+
+
+class Experiment(Strict):
+    """One run. `us.Experiment(method="fedprox", rounds=50)`; the same keys as a recipe."""
+
+    method: list[str | dict[str, dict[str, Any]]] = Field(["fedavg"], description="name, a+b, or a list with settings")
+    rounds: int = Field(20, ge=1)
+    seed: int = Field(0, ge=0, lt=2**32)
+    participation: float = Field(1.0, gt=0, le=1, description="share of the clients in a round")
+    weights: Literal["samples", "uniform"] = Field("samples", description="how clients count in the mean")
+    data: DataConfig = DataConfig()
+    partition: Partition = Field(default={"name": "iid", "clients": 10}, validate_default=True)
+    model: ModelConfig = ModelConfig()
+    local: LocalConfig = LocalConfig()
+    engine: EngineConfig = EngineConfig()
+    device: str = Field("auto", description="auto: a GPU if there is one; or cpu, cuda, cuda:1")
+    precision: Literal["float32", "tf32", "bf16", "float64"] = Field(
+        "float32", description="tf32: products in TF32; bf16: activations and products in bf16, weights in float32"
+    )
+    evaluate: EvaluateConfig = EvaluateConfig()
+    record: RecordConfig = RecordConfig()
+    preset: Literal["paper", "released"] = Field(
+        "paper",
+        description="paper: as the text says; released: as its code does (clients sampled from the round alone)",
+    )
+    absence: tuple[AbsenceConfig, ...] = ()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    stop: StopConfig | None = Field(None, description="when to stop before the last round")
+    track: tuple[TrackConfig, ...] = Field((), description="tensorboard, mlflow or wandb: who else is told every round")
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _method(cls, value: Any) -> Any:
+        return written_out(value)
+
+    @field_validator("device")
+    @classmethod
+    def _device(cls, value: str) -> str:
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+            raise ValueError("expected auto, cpu, cuda, or cuda:N for one of several GPUs")
+        return value
+
+    @field_validator("track", mode="before")
+    @classmethod
+    def _track(cls, value: Any) -> Any:
+        return written_as_list(value)
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _partition(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return {"name": value} if value == "group" else {"name": value, "clients": 10}
+
+    @model_validator(mode="after")
+    def _known_clients(self) -> Experiment:
+        """Ids beyond the number of clients, where the partition gives it."""
+        clients = self.partition.clients
+        named = {"absence": [k for a in self.absence for k in a.clients]}
+        named["record"] = list(self.record.clients) if self.record.clients != "all" else []
+        for key, ids in named.items():
+            unknown = [k for k in ids if k < 0 or (clients is not None and k >= clients)]
+            if unknown:
+                last = "the last client" if clients is None else clients - 1
+                raise ValueError(f"{key}.clients: expected numbers in 0..{last}, found {unknown}")
+        return self
+
+    @model_validator(mode="after")
+    def _recorded_rounds(self) -> Experiment:
+        rounds = self.record.rounds
+        if rounds and not any(1 <= t <= self.rounds for t in rounds):
+            raise ValueError(f"record.rounds: expected rounds in 1..{self.rounds}, found {list(rounds)}")
+        return self
+
+    def create_method(self) -> Method:
+        """The parts, validated."""
+        return replace(registry.create(registry.resolve(self.method)), preset=self.preset)
+
+    @property
+    def label(self) -> str:
+        """The method's registered name, or its names joined with +."""
+        return registry.label(self.method)
+
+    def resolved(self) -> dict[str, Any]:
+        """Every key with its value, as plain data for YAML."""
+        return self.model_dump(mode="json")
+
+    def counting(self) -> dict[str, Any]:
+        """The keys that may change a result."""
+        plain = self.resolved()
+        for key in ("checkpoint", "record", "track"):
+            del plain[key]
+        if self.stop is None:  # a run that never heard of stopping is the same run
+            del plain["stop"]
+        augment = self.data.augment
+        for key in ("frozen", "test"):  # nor is one another run that augments nothing for good
+            if not (getattr(augment, key) and (augment.crop or augment.flip)):
+                del plain["data"]["augment"][key]
+        del plain["engine"]["workers"]
+        return plain
+
+    def identity(self) -> str:
+        """Eight characters that change with anything that may change a result."""
+        plain = self.counting()
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def written_out(spec: Any) -> list[Any]:
+    """A method specification as names followed by every setting of every part; reading it again changes nothing."""
+    parts = registry.create(registry.resolve(spec)).parts
+    settings = [{part.name: fields} for part in parts if (fields := hyper_parameters(part))]
+    name = registry.label(spec)
+    return [*([name] if name in registry.METHODS else registry.typed_names(spec)), *settings]

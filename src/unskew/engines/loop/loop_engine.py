@@ -1,0 +1,179 @@
+"""The loop engine: clients one after another with ordinary autograd, one thread each, `workers` at a time.
+
+A client's numbers never depend on `workers`: every client is trained by one thread wherever it runs, rows are scored in
+fixed chunks, and answers are taken in the order of the clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from unskew.base.tree import Message, State, Tree, flatten, unflatten
+from unskew.client.feed import Cohort, OneClient
+from unskew.client.round import Received, client_round, own
+from unskew.client.seal import seal_draws, seal_one
+from unskew.client.share import share_draws, share_one
+from unskew.engines.channels_last import Flatten
+from unskew.engines.engine import Score, Setting, Source, one_thread, sum_of, to_device
+from unskew.engines.loop.pieces import Linear, in_pieces
+from unskew.engines.loop.workers import Workers, can_fork
+from unskew.engines.stacked.widths import Padding
+from unskew.protocol.optimiser import by_torch
+from unskew.server.messages import pack
+from unskew.server.snapshot import StandIn
+from unskew.server.sums import AddUp
+from unskew.wire.message import Outcome
+
+CHUNK = 500  # rows scored at once
+TOLD = ("message", "mine", "terms", "shared")  # of an outcome, by a worker
+ON_A_CPU: dict[type[nn.Module], type[nn.Module]] = {nn.Flatten: Flatten, nn.Linear: Linear}
+DEEP = 9  # more levels than any message has
+Requests = Iterator[tuple[dict[str, Any], State]]  # made one by one: a client's state may come from a file
+
+
+class LoopEngine:
+    """Trains and scores client by client, inline or in forked workers."""
+
+    name = "loop"
+
+    def __init__(self, setting: Setting, workers: int) -> None:
+        self.device = setting.device
+        self.setting, self._descent_of = setting, by_torch
+        if self.device.type == "cpu":
+            self.setting, self._descent_of = replace(setting, model=setting.model.rewritten(for_cpu)), in_pieces
+        self.add_up: AddUp | None = None  # answers come one by one
+        self._received, self._padding = Received({}, {}), Padding()
+        many = workers > 1 and can_fork() and self.device.type == "cpu"
+        self.workers = workers if many else 1
+        self._pool = Workers(workers, self._handle) if many else None
+
+    @property
+    def padding_share(self) -> float:
+        return self._padding.share
+
+    def close(self) -> None:
+        if self._pool:
+            self._pool.close()
+
+    def train(
+        self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
+    ) -> Iterator[Outcome]:
+        """Every client's outcome, in the order given."""
+        requests = (({"do": "train", "round": round, "client": k}, flatten(mine(k))) for k in clients)
+        return self._outcomes(received, requests)
+
+    def share(
+        self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
+    ) -> Iterator[Outcome]:
+        """One part's exchange on every client."""
+        requests = (({"do": "share", "round": round, "part": part, "client": k}, flatten(mine(k))) for k in clients)
+        return self._outcomes(received, requests)
+
+    def stand_in(
+        self, round: int, received: Received, rows: dict[int, StandIn], mine: dict[int, Tree]
+    ) -> Iterator[Outcome]:
+        """Stand-ins are trained inline: their rows exist only here."""
+        source = self.setting.stand_in_source(rows)
+        for client in rows:
+            state = to_device(mine.get(client) or self.setting.newcomer(client, source), self.device)
+            with one_thread():
+                outcome, counted = self._train_one(source, round, received, client, state)
+            self._padding.add(*counted)
+            yield outcome
+
+    def settle(self) -> bool:
+        """Whoever takes a message in looks at it."""
+        return True
+
+    def evaluate(self, round: int, received: Received, split: str) -> Score:
+        """Scores of a split, chunk by chunk."""
+        rows = len(self.setting.splits[split][1])
+        header = {"do": "score", "round": round, "split": split}
+        spans = [{"first": a, "last": min(a + CHUNK, rows)} for a in range(0, rows, CHUNK)]
+        requests: Requests = ((header | span, {}) for span in spans)
+        return sum_of(Score(body["confusion"], float(body["loss"])) for _, body in self._ask(received, requests))
+
+    def _outcomes(self, received: Received, requests: Requests) -> Iterator[Outcome]:
+        for header, body in self._ask(received, requests):
+            tree = unflatten(body, DEEP)
+            got = (tree.get(name, {}) for name in TOLD)
+            self._padding.add(*header["rows"])
+            yield Outcome(header["client"], *got)
+
+    def _ask(self, received: Received, requests: Requests) -> Iterator[tuple[dict[str, Any], State]]:
+        if self._pool:
+            self._pool.tell({"do": "receive", "answer": False}, flatten(received._asdict()))
+            with one_thread():  # whoever takes an answer in would take the workers' cores otherwise: 28 ms, not 5
+                yield from self._pool.ask(requests)
+            return
+        self._received = received
+        with one_thread():  # also while an answer is taken in: sums of small tensors take longer on many cores
+            for header, body in requests:
+                with one_thread():  # whatever whoever took the last one in has left behind
+                    answer = self._handle(header, body)
+                yield answer
+
+    def _handle(self, header: dict[str, Any], body: State) -> tuple[dict[str, Any], State]:
+        """One request, in a worker or inline."""
+        if header["do"] == "receive":
+            tree = unflatten(body, DEEP)
+            self._received = Received(tree.get("model", {}), tree.get("parts", {}))
+            return {}, {}
+        if header["do"] == "score":
+            score = self.setting.score(
+                header["round"], self._received, header["split"], header["first"], header["last"]
+            )
+            return {}, {"confusion": score.confusion, "loss": torch.tensor(score.loss, dtype=torch.float64)}
+        client, mine, rows = header["client"], to_device(unflatten(body, 2), self.device), (0, 0)
+        if header["do"] == "train":
+            outcome, rows = self._train_one(self.setting.source, header["round"], self._received, client, mine)
+        else:
+            outcome = self._share_one(header["round"], header["part"], client, mine)
+        return {"client": client, "rows": rows}, flatten({name: getattr(outcome, name) for name in TOLD})
+
+    def _train_one(
+        self, source: Source, round: int, received: Received, client: int, mine: Tree
+    ) -> tuple[Outcome, tuple[int, int]]:
+        """What the client's round gave, and its rows: trained on, and computed."""
+        setting = self.setting
+        method, _ = setting.in_force(round)
+        feed = OneClient(Cohort(setting, source, round, received, [client], [mine]))
+
+        def after(final: State, mine: Tree) -> tuple[Message, Tree]:
+            shared: Message = {}
+            # What trains for an absent client shares nothing: it is on the server already.
+            for part in setting.after_training if source is setting.source else ():
+                sent, kept = self._share(round, part, client, final, mine)
+                shared |= {part: sent} if sent else {}
+                mine = mine | ({part: kept} if kept else {})
+            return shared, mine
+
+        message, shared, kept, terms = client_round(
+            method, setting.model, received, mine, feed, after, self._descent_of
+        )
+        if source is setting.source:  # a stand-in's message does not travel
+            message, kept = seal_one(setting, round, received, message, kept, seal_draws(setting, round, client))
+        return Outcome(client, pack(message), kept, terms, shared), (feed.needed, feed.steps * feed.work.batch)
+
+    def _share_one(self, round: int, part: str, client: int, mine: Tree) -> Outcome:
+        sent, kept = self._share(round, part, client, own(self._received, mine).model, mine)
+        return Outcome(client, {part: sent} if sent else {}, {part: kept} if kept else {}, {})
+
+    def _share(self, round: int, part: str, client: int, state: State, mine: Tree) -> tuple[dict[str, Any], State]:
+        setting = self.setting
+        draws = share_draws(setting, part, round, client)
+        facts, index = setting.source.facts(client), setting.source.index[client].to(self.device)
+        sent, kept = share_one(setting, part, round, state, mine.get(part, {}), draws, facts, index)
+        return pack(sent), kept
+
+
+def for_cpu(blocks: nn.Sequential) -> nn.Sequential:
+    """The same blocks and tensors with layers that know what a CPU's memory is like."""
+    for layer in blocks.modules():
+        layer.__class__ = ON_A_CPU.get(type(layer), type(layer))
+    return blocks

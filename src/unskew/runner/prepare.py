@@ -1,0 +1,253 @@
+"""From an experiment to a federation: data, partition, model, method, engine, all checked before the first round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unskew import data as datasets
+from unskew import models
+from unskew.base.environment import cores, pick_device
+from unskew.base.errors import UserError
+from unskew.base.per_client import ByRule, looked_at
+from unskew.base.tree import size_in_bytes
+from unskew.client.plan import Plan, key_of
+from unskew.config.experiment import Experiment
+from unskew.config.stop import Stop
+from unskew.data import Dataset, skew
+from unskew.data.augment import Augment, augmented_once
+from unskew.data.cache_of_splits import Parts
+from unskew.data.partition import split
+from unskew.engines.engine import Engine, Setting, Source
+from unskew.engines.loop.loop_engine import LoopEngine
+from unskew.engines.stacked.memory import memory_there_is
+from unskew.engines.stacked.stacked_engine import StackedEngine
+from unskew.models.model import Model
+from unskew.protocol.method import Task
+from unskew.protocol.work import Work
+from unskew.runner.header import header
+from unskew.runner.process_setup import keep_freed_memory
+from unskew.server.client_store import ClientStore
+from unskew.server.federation import Federation
+from unskew.server.storage import Home, InMemory, OnDisk
+from unskew.wire.ledger import fingerprint
+
+MANY_A_ROUND = 5_000  # participants; more than any experiment we know of, and an hour of steps on two cores
+STATE_IN_MEMORY = 2**30  # bytes of the host's memory for clients' state; more of it rests on disk
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Who holds what and who takes part when: all of a run that needs no model."""
+
+    parts: Parts
+    task: Task
+    plan: Plan
+    counted: Sequence[int]  # clients that the statistics of the partition look at: all, unless there are too many
+    counts: np.ndarray  # [counted, classes]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A federation ready to play, and what the header tells about it."""
+
+    experiment: Experiment
+    federation: Federation
+    dataset: Dataset
+    dealt: Dealt
+    header: list[str]
+    stop: Stop  # when to stop before the last round
+    world: dict[str, str]  # fingerprints of data, partition and model, which a resume must find again
+
+
+def prepare(
+    experiment: Experiment,
+    *,
+    data: Dataset | None = None,
+    model: nn.Sequential | None = None,
+    data_dir: Path | None = None,
+    state_dir: Path | None = None,
+) -> Prepared:
+    """Everything a run needs. Cheap checks come before data are read.
+
+    state_dir: for clients' state that does not fit into memory; a temporary folder without it.
+    """
+    method = experiment.create_method().build(experiment.local.work(1, experiment.rounds))
+    device = pick_device(experiment.device)
+    if model is None:
+        models.check_name(experiment.model.name)
+    dtype = torch.float64 if experiment.precision == "float64" else torch.float32
+    asked = experiment.data.augment
+    dataset = read_data(experiment, data_dir, data)
+    dataset = augmented_once(dataset, _augment(experiment), experiment.seed, train=asked.frozen, test=asked.test)
+    stop = Stop(experiment.stop, dataset)
+    dealt = deal(experiment, dataset, data_dir)
+    parts, task, plan = dealt.parts, dealt.task, dealt.plan
+    net = _model(experiment, dataset, model, dtype)
+    setting = Setting(
+        method,
+        net,
+        task,
+        plan,
+        _source(experiment, dataset, parts, device, dtype),
+        _splits(dataset, device),
+        device,
+        dtype,
+    )
+    store = ClientStore(setting.newcomer, _home(setting, state_dir))
+    rows = ByRule(lambda k: len(parts.rows[k]))
+    rows_of_data = {"x": dataset.train.x, "y": dataset.train.y}
+    world = {"data": fingerprint(rows_of_data), "partition": _rows_print(parts), "model": _model_print(net)}
+    keep_freed_memory()
+    # The engine last: it may fork, and what fails above must not leave processes behind.
+    engine = _engine(experiment, setting)
+    federation = Federation(method, net, task, plan, engine, store, experiment.weights == "samples", rows)
+    warned = [f"warning    {line}" for line in too_many(plan)]
+    told = [*header(experiment, federation, dataset, dealt.counts, parts), *warned, *stop.header]
+    return Prepared(experiment, federation, dataset, dealt, told, stop, world)
+
+
+def _rows_print(parts: Parts) -> str:
+    rows = [parts.rows[k] for k in looked_at(len(parts.rows))]
+    sizes = torch.tensor([len(row) for row in rows])
+    return fingerprint({"sizes": sizes, "rows": torch.from_numpy(np.concatenate(rows))})
+
+
+def _model_print(net: Model) -> str:
+    """Names and shapes; the weights a run began with are in its folder."""
+    return fingerprint({name: torch.tensor(tensor.shape) for name, tensor in net.initial.items()})
+
+
+def _work(experiment: Experiment, round: int) -> Work:
+    return experiment.local.work(round, experiment.rounds)
+
+
+def read_data(
+    experiment: Experiment,
+    root: Path | None,
+    given: Dataset | None = None,
+    load: Callable[..., Dataset] | None = None,
+) -> Dataset:
+    """The rows of a run; `load` may be one that reads less."""
+    config, load = experiment.data, load or datasets.load
+    try:
+        dataset = given or load(config.name, root, test=config.test, seed=experiment.seed, verify=config.verify)
+    except UserError as error:
+        raise UserError(f"data.name: {error}") from error
+    if config.validation:
+        dataset = dataset.hold_out(config.validation, experiment.seed)
+    if any((config.augment.crop, config.augment.flip, config.augment.cutout)) and len(dataset.shape) != 3:
+        raise UserError(f"data.augment: expected images [channels, height, width], found rows of shape {dataset.shape}")
+    return dataset
+
+
+def deal_rows(experiment: Experiment, dataset: Dataset, root: Path | None) -> Parts:
+    """Who holds which of them."""
+    labels = dataset.train.y.numpy()
+    cache = datasets.data_root(root) / "partitions"
+    try:
+        return split(experiment.partition, labels, len(dataset.classes), experiment.seed, dataset.train.group, cache)
+    except UserError as error:
+        raise UserError(f"partition: {error}") from error
+
+
+def deal(experiment: Experiment, dataset: Dataset, root: Path | None) -> Dealt:
+    """The split, its counts and the plan."""
+    parts, classes = deal_rows(experiment, dataset, root), len(dataset.classes)
+    clients, rounds = len(parts.rows), experiment.rounds
+    task = Task(clients, classes, tuple(dataset.shape), rounds, partial(_work, experiment), experiment.preset)
+    absences = tuple(a.absence() for a in experiment.absence)
+    plan = Plan(experiment.seed, clients, experiment.participation, absences, experiment.preset == "released")
+    counted = looked_at(clients)
+    counts = skew.counts([parts.rows[k] for k in counted], dataset.train.y.numpy(), classes)
+    return Dealt(parts, task, plan, counted, counts)
+
+
+def too_many(plan: Plan) -> list[str]:
+    """A warning for a round that hardly anybody wants; a share of a million clients is quickly typed."""
+    if plan.cohort <= MANY_A_ROUND:
+        return []
+    return [
+        f"{plan.cohort:,} clients train in every round, which takes long; for about 100 of them type "
+        f"participation={100 / plan.clients:.3g}"
+    ]
+
+
+def _model(experiment: Experiment, dataset: Dataset, given: nn.Sequential | None, dtype: torch.dtype) -> Model:
+    shape, classes, half = tuple(dataset.shape), len(dataset.classes), experiment.precision == "bf16"
+    if given is None:
+        seed = key_of(experiment.seed, "model")
+        net = models.build(experiment.model.name, shape, classes, seed, dtype, experiment.model.batchnorm, half)
+    else:
+        net = Model(given, "custom", dtype, experiment.model.batchnorm, half)
+    _try_out(net, dataset.prepare(dataset.train.x[:2]).to(dtype), classes)
+    return net
+
+
+def _try_out(net: Model, x: Tensor, classes: int) -> None:
+    """Two rows through the net: the shapes must fit, and training must draw nothing that the plan does not know."""
+    seed = torch.zeros((), dtype=torch.int64)
+    try:
+        out = net.run(net.initial, x)
+        for i, h in enumerate(_cuts(net, x)):
+            state = {name: tensor.clone() for name, tensor in net.initial.items()}
+            first, again = (net.block(state, h, i, train=True, seed=seed) for _ in range(2))
+            if not torch.equal(first, again):
+                raise UserError(
+                    f"model {net.name}: block {i} gives other numbers for the same input and seed; replace "
+                    "F.dropout and other draws of its own by nn.Dropout, whose masks come from the plan"
+                )
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"model {net.name} does not take rows of shape {tuple(x.shape[1:])}: {error}") from error
+    if out.shape != (len(x), classes):
+        raise UserError(f"model {net.name}: expected {classes} outputs a row, found {tuple(out.shape[1:])}")
+
+
+def _cuts(net: Model, x: Tensor) -> Iterator[Tensor]:
+    """The input of every block in eval mode."""
+    for i in range(net.depth):
+        yield x
+        x = net.block(net.initial, x, i, train=False)
+
+
+def _augment(experiment: Experiment) -> Augment:
+    config = experiment.data.augment
+    return Augment(config.crop, config.flip, config.cutout)
+
+
+def _source(experiment: Experiment, dataset: Dataset, parts: Parts, device: torch.device, dtype: torch.dtype) -> Source:
+    index = ByRule(lambda k: torch.from_numpy(np.ascontiguousarray(parts.rows[k])))
+    augment = Augment() if experiment.data.augment.frozen else _augment(experiment)
+    x, y = dataset.train.x.to(device), dataset.train.y.to(device)
+    return Source(x, y, index, len(dataset.classes), dataset.preparer(device, dtype), dtype, augment)
+
+
+def _splits(dataset: Dataset, device: torch.device) -> dict[str, tuple[Tensor, Tensor]]:
+    named = {"test": dataset.test} | ({"validation": dataset.validation} if dataset.validation else {})
+    return {name: (rows.x.to(device), rows.y.to(device)) for name, rows in named.items()}
+
+
+def _engine(experiment: Experiment, setting: Setting) -> Engine:
+    name, on_gpu = experiment.engine.name, setting.device.type == "cuda"
+    if name == "stacked" or (name == "auto" and on_gpu):
+        return StackedEngine(setting)
+    return LoopEngine(setting, experiment.engine.workers or cores())
+
+
+def _home(setting: Setting, folder: Path | None) -> Home:
+    """Client state stays on the GPU if it takes less than a quarter of it, else on the host if little, else on disk."""
+    plan = setting.plan
+    one = size_in_bytes(setting.newcomer(0))  # type: ignore[arg-type]
+    # Exchanges may ask everybody; without one only those who took part have a state.
+    asks_all = any(part.exchange is not None and part.exchange.who == "all" for part in setting.method.parts)
+    trained = setting.task.rounds * len(plan.participants(1))
+    size = one * (plan.clients if asks_all else min(plan.clients, trained))
+    if setting.device.type == "cuda" and size < memory_there_is(setting.device) / 4:
+        return InMemory(setting.device)
+    return InMemory(torch.device("cpu")) if size <= STATE_IN_MEMORY else OnDisk(folder)

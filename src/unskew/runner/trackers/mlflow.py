@@ -1,0 +1,31 @@
+"""MLflow: one of its runs per process, so that a resumed run is two of the same name; `dir` gets its database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unskew.config.track import TrackConfig
+from unskew.runner.callbacks import Round
+from unskew.runner.trackers import Subject, scores
+
+
+class Tracker:
+    """Parameters at the start, metrics by round."""
+
+    def __init__(self, config: TrackConfig, subject: Subject) -> None:
+        import mlflow
+
+        self._mlflow = mlflow
+        if config.dir:
+            folder = Path(config.dir).resolve()
+            folder.mkdir(parents=True, exist_ok=True)
+            mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
+        mlflow.set_experiment(config.project)
+        mlflow.start_run(run_name=subject.run)
+        mlflow.log_params(subject.settings)
+
+    def __call__(self, done: Round) -> None:
+        self._mlflow.log_metrics(scores(done), step=done.round)
+
+    def close(self, failed: bool) -> None:
+        self._mlflow.end_run("FAILED" if failed else "FINISHED")

@@ -1,0 +1,32 @@
+"""Weights & Biases: offline unless `mode` or WANDB_MODE says otherwise; `wandb sync` sends what was kept."""
+
+from __future__ import annotations
+
+import os
+
+from unskew.config.track import TrackConfig
+from unskew.runner.callbacks import Round
+from unskew.runner.trackers import Subject, scores
+
+
+class Tracker:
+    """Settings at the start, scores by round; a resumed run goes on under its id."""
+
+    def __init__(self, config: TrackConfig, subject: Subject) -> None:
+        import wandb
+
+        self._run = wandb.init(
+            project=config.project,
+            id=subject.run,
+            name=subject.run,
+            dir=config.dir,
+            config=subject.settings,
+            mode=config.mode or os.environ.get("WANDB_MODE") or "offline",
+            resume="allow",
+        )
+
+    def __call__(self, done: Round) -> None:
+        self._run.log(scores(done), step=done.round)
+
+    def close(self, failed: bool) -> None:
+        self._run.finish(exit_code=int(failed))

@@ -1,0 +1,31 @@
+"""A loss that is not finite ends the run: what its client sent says nothing, and later rounds would hide it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from unskew.base.errors import UserError
+from unskew.wire.message import Terms
+
+
+class NotFiniteError(UserError):
+    """A client's loss is no longer a number that training can go on from."""
+
+
+def finite_terms(round: int, terms: list[Terms]) -> dict[int, dict[str, float]]:
+    """Loss terms by client and part as numbers; refuses the first client with one that is nan or infinite.
+
+    All such terms of the client are named: one of them spoils the weights, and a step later the others follow.
+    """
+    columns = [column for some in terms for column in some.values.values()]
+    numbers = iter(torch.cat(columns).tolist() if columns else [])  # one look at the device for all
+    found: dict[int, dict[str, float]] = {}
+    for some in terms:
+        rows = {part: [next(numbers) for _ in some.at] for part in some.values}
+        found |= {k: {part: row[i] for part, row in rows.items()} for k, i in zip(some.clients, some.at)}
+    for client, parts in found.items():
+        if bad := ", ".join(f"{part} {value}" for part, value in parts.items() if not math.isfinite(value)):
+            raise NotFiniteError(f"round {round}, client {client}: expected finite loss terms, found {bad}")
+    return found

@@ -1,0 +1,134 @@
+"""What the server holds of the messages of a round: added up as declared, in the order of the clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unskew.base.errors import UserError
+from unskew.base.tree import Message, Rows, Value, tree_map, unstack
+from unskew.protocol.part import Artefact
+from unskew.server.sums import AddUp, Sum
+
+
+def check_declared(part: str, declared: dict[str, Artefact], sent: dict[str, Value], hook: str) -> None:
+    """Nothing leaves undeclared: refuse by name."""
+    for name in sent:
+        if name not in declared:
+            raise UserError(
+                f"part {part}: {hook}() returned {name!r}, which the part does not declare; expected "
+                f"{', '.join(declared) or 'nothing'}; declare it as an Artefact with its kind"
+            )
+
+
+def pack(value: Any) -> Any:
+    """Drop padding rows."""
+    if isinstance(value, Rows):
+        return value.x[value.keep]
+    return {name: pack(inner) for name, inner in value.items()} if isinstance(value, dict) else value
+
+
+def is_finite(message: Message) -> bool:
+    """Whether every number of a message is finite."""
+    tensors = [t for t in torch.utils._pytree.tree_leaves(message) if t.is_floating_point()]
+    if not tensors:
+        return True
+    # A sum is finite only if all its terms are, and takes a tenth of the time; one that is not may be an overflow.
+    if bool(torch.isfinite(torch.stack([t.sum().double() for t in tensors])).all()):
+        return True
+    return all(bool(torch.isfinite(t).all()) for t in tensors)
+
+
+@dataclass
+class Messages:
+    """One part's messages of a round."""
+
+    clients: list[int] = field(default_factory=list)
+    add_up: AddUp | None = None
+    _sums: dict[str, Sum] = field(default_factory=dict)
+    _each: dict[str, list[tuple[int, Value]]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.clients)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._sums or name in self._each
+
+    def mean(self, name: str) -> Any:
+        """Weighted mean over the clients that sent it; integers take the first client's value."""
+        return self._sums[name].finish(mean=True)
+
+    def sum(self, name: str) -> Any:
+        """Plain sum over clients."""
+        return self._sums[name].finish(mean=False)
+
+    def each(self, name: str) -> list[tuple[int, Any]]:
+        """(client, value), in the order of the clients."""
+        return self._each.get(name, [])
+
+    def rows(self, name: str) -> Tensor:
+        """All clients' rows, one after another."""
+        return torch.cat([value for _, value in self.each(name)])
+
+    def add_rows(
+        self,
+        clients: list[int],
+        weights: list[float],
+        sent: dict[str, Value],
+        at: list[int],
+        declared: dict[str, Artefact],
+    ) -> None:
+        """Take artefacts with a leading axis in, whose row at[i] is that of clients[i]."""
+        self.clients += clients
+        for name, value in sent.items():
+            how = declared[name].reduce
+            if how in ("each", "rows"):
+                rows = unstack(value, len(at))
+                self._each.setdefault(name, []).extend((k, rows[i]) for k, i in zip(clients, at))
+                continue
+            if name not in self._sums:
+                self._sums[name] = Sum.like(name, tree_map(lambda t: t[at[0]], value), self.add_up)
+            self._sums[name].add_rows(value, at, weights if how == "mean" else [1.0] * len(at))
+
+
+class Inbox:
+    """All parts' messages of a round; a message with a number that is not finite is refused whole."""
+
+    def __init__(
+        self, declared: dict[str, dict[str, Artefact]], weigh_by_rows: bool, add_up: AddUp | None = None
+    ) -> None:
+        self._declared, self._by_rows = declared, weigh_by_rows
+        self._parts: dict[str, Messages] = {name: Messages(add_up=add_up) for name in declared}
+        self.clients: list[int] = []
+
+    def add(self, client: int, rows: int, message: Message, finite: bool | None = None) -> bool:
+        """Take one client's message in; False if it was refused. `finite` spares a look that was taken before."""
+        if not (finite or is_finite(message)):
+            return False
+        self.add_rows([client], [rows], tree_map(lambda t: t[None], message), [0])
+        return True
+
+    def add_rows(self, clients: list[int], rows: list[int], message: Message, at: list[int]) -> None:
+        """Take messages with a leading axis in, all of them finite, whose row at[i] is that of clients[i]."""
+        self.clients += clients
+        weights = [float(n) if self._by_rows else 1.0 for n in rows]
+        for part, sent in message.items():
+            self._parts[part].add_rows(clients, weights, sent, at, self._declared[part])
+
+    def of(self, part: str) -> Messages:
+        """One part's share of the messages."""
+        return self._parts[part]
+
+
+def in_order(message: Message, declared: dict[str, dict[str, Artefact]]) -> Message:
+    """The message in the order of the declarations; crossing a process may have mixed it. Refuses the rest by name."""
+    for part, sent in message.items():
+        check_declared(part, declared.get(part, {}), sent, "up or share")
+    return {
+        part: {name: message[part][name] for name in names if name in message[part]}
+        for part, names in declared.items()
+        if part in message
+    }

@@ -1,0 +1,164 @@
+"""`unskew audit` from the command line: what it leaves, what it refuses, and who sees how much."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import unskew as us
+from runner.conftest import Command
+from unskew.audit import written
+from unskew.audit.audit import audit
+from unskew.audit.budget import Budget
+from unskew.audit.threat import SERVER, SUM_ONLY, THREATS
+from unskew.config import recipe as recipes
+from unskew.runner.prepare import read_data
+
+from .victim import images
+
+TEN = 10
+QUICK = ("--attack", "ig", "--iterations", "3", "--restarts", "2", "--images", "2", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten clients with one image each, which take one step of plain SGD."""
+    folder = tmp_path_factory.mktemp("recipe")
+    x, y = (255 * images(TEN).numpy()).round().astype("uint8"), np.arange(TEN)
+    np.savez(folder / "rows.npz", x=np.concatenate([x, x]), y=np.concatenate([y, y]), group=np.r_[y, y])
+    keys = {
+        "data": {"name": str(folder / "rows.npz"), "test": 0.5},
+        "model": "lenet",
+        "partition": {"name": "group"},
+        "rounds": 1,
+        "local": {"steps": 1, "batch": 1, "lr": 0.1, "momentum": 0, "weight_decay": 0},
+        "record": {"rounds": [1]},
+        "device": "cpu",
+        "engine": {"name": "loop", "workers": 1},
+    }
+    path = folder / "ten.yaml"
+    path.write_text(yaml.safe_dump(keys))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "run"
+    us.run(recipes.load(str(recipe), [])[1], out=out)
+    return out
+
+
+def test_what_an_audit_leaves(run: Path, unskew: Command) -> None:
+    said = unskew("audit", run, *QUICK)
+    assert said.code == 0, said.err
+    assert str(SERVER) in said.out
+    assert "counts: not attacked. model/samples: no attack known here" in said.out
+    assert "2 tries of 3 iterations" in said.out
+    with (run / "audit" / "leak.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    columns = "method,defence,attack,dataset,image,restart,metric,space,value,seed,device,commit"
+    assert list(rows[0]) == columns.split(",")
+    assert {(r["metric"], r["restart"]) for r in rows if r["space"] == "unit"} == {("mse", "0"), ("mse", "1")}
+    assert {r["value"] for r in rows if r["attack"] == "labels"} == {"100.0"}
+    assert "does not know labels, draws" in (run / "audit" / "audit.html").read_text()
+    about = json.loads((run / "audit" / "audit.json").read_text())
+    assert about["threat"] == str(SERVER)
+    again = written.read(run)
+    (shown,) = again.pictures
+    assert shown.attack == "ig"
+    assert shown.true.shape == shown.recovered.shape == (2, 1, 8, 8)
+    assert again.verdicts[0].kind == "counts"
+
+
+def test_pictures_are_the_rows_they_say_they_are(run: Path, unskew: Command) -> None:
+    assert unskew("audit", run, *QUICK).code == 0
+    (shown,) = written.read(run).pictures
+    rows = read_data(us.load(run).config, None).train.x[list(shown.images)]
+    assert np.allclose(shown.true.numpy(), rows.numpy() / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "tampered"])
+def test_a_broken_message_is_named_and_exits_2(how: str, run: Path, tmp_path: Path, unskew: Command) -> None:
+    copy = shutil.copytree(run, tmp_path / "copy")
+    path = copy / "messages" / "000001-3.safetensors"
+    data = path.read_bytes()
+    path.unlink()
+    if how != "missing":
+        path.write_bytes(data[: len(data) // 2] if how == "truncated" else data[:-1] + bytes([data[-1] ^ 1]))
+    said = unskew("audit", copy, *QUICK)
+    assert said.code == 2
+    assert "000001-3.safetensors" in said.err
+
+
+MISTAKES = {
+    "attack": (["--attack", "idgl"], ["idgl", "idlg"]),
+    "threat": (["--threat", "sumonly"], ["sumonly", "sum-only"]),
+    "knowledge": (["--knows", "label"], ["label", "labels"]),
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_named(words: tuple[list[str], list[str]], run: Path, unskew: Command) -> None:
+    said = unskew("audit", run, *words[0])
+    assert said.code == 2
+    assert all(word in said.err for word in words[1])
+
+
+def test_nothing_recorded_is_said_and_how_to_record(recipe: Path, tmp_path: Path, unskew: Command) -> None:
+    assert unskew("run", recipe, "record={}", "--out", tmp_path / "bare").code == 0
+    said = unskew("audit", tmp_path / "bare", *QUICK)
+    assert said.code == 2
+    assert "record.rounds='[1]'" in said.err
+
+
+def test_the_sum_needs_everybody(recipe: Path, tmp_path: Path, unskew: Command) -> None:
+    assert unskew("run", recipe, "record={rounds: [1], clients: [0, 1]}", "--out", tmp_path / "two").code == 0
+    said = unskew("audit", tmp_path / "two", *QUICK, "--threat", "sum-only")
+    assert said.code == 2
+    assert "client 2" in said.err
+
+
+def test_an_interrupted_audit_goes_on_from_what_is_finished(run: Path) -> None:
+    budget = Budget(("ig",), SERVER, images=3, iterations=4, restarts=1, at_once=1, seed=8)
+    seen: list[int] = []
+
+    def stop(what: str, done: int, total: int) -> None:
+        seen.append(done)
+        if done == 6:  # in the second of three messages
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        audit(run, budget, device="cpu", tell=stop)
+    kept = set((run / "audit" / "kept").iterdir())
+    again: list[tuple[int, int]] = []
+    found = audit(run, budget, device="cpu", tell=lambda what, done, total: again.append((done, total)))
+    assert len(set((run / "audit" / "kept").iterdir()) - kept) == 2
+    assert (1, 12) not in again
+    whole = audit(run, budget, device="cpu", tell=lambda what, done, total: None)
+    assert whole.leaks == found.leaks
+
+
+def test_the_sum_hides_more_than_a_message(run: Path) -> None:
+    """A cohort of ten: the same attack and budget, on each message and on their sum."""
+    best = {}
+    for threat in (SERVER, SUM_ONLY):
+        budget = Budget(("ig",), threat.given(("labels",)), images=TEN, iterations=60, restarts=1)
+        found = audit(run, budget, device="cpu")
+        rows = [leak.value for leak in found.leaks if leak.metric == "psnr"]
+        assert len(rows) == TEN
+        best[threat.name] = np.mean(rows)
+    assert best["server"] > 20
+    assert best["server"] > best["sum-only"] + 6
+
+
+@pytest.mark.parametrize("threat", THREATS.values(), ids=THREATS)
+def test_a_threat_says_what_it_sees_and_knows(threat: object) -> None:
+    said = str(threat)
+    assert "sees" in said
+    assert all(word in said for word in ("model", "labels", "batch", "steps", "batchnorm", "draws"))

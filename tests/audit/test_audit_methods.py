@@ -1,0 +1,83 @@
+"""`unskew audit` on every registered method: each kind that left is attacked, or it is said that there is no attack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import unskew as us
+from unskew.audit.audit import Audit, audit
+from unskew.audit.budget import Budget
+from unskew.audit.threat import find
+from unskew.protocol import registry
+
+METHODS = [name for name in registry.known() if not name.startswith("test-")]
+CLASSES = 3
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An iteration of L-BFGS is one step here instead of twenty: what is asked is whether there is an answer."""
+    monkeypatch.setattr("unskew.audit.attacks.lbfgs.INNER", 1)
+
+
+def dataset() -> us.Dataset:
+    """Three clients with three rows of four pixels each."""
+    x = np.random.default_rng(0).random((9, 1, 2, 2)).astype("float32")
+    y = np.array([0, 1, 1, 2, 0, 2, 0, 0, 1])
+    return us.from_arrays(x, y, x_test=x, y_test=y, group=np.repeat(np.arange(3), 3))
+
+
+def network() -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        body = nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Sigmoid())
+        return nn.Sequential(body, nn.Sequential(nn.Linear(5, 6), nn.Sigmoid()), nn.Linear(6, CLASSES))
+
+
+def played(folder: Path, method: str, **changes: object) -> Path:
+    local = {"epochs": 2, "batch": 3, "lr": 0.1, "momentum": 0.5}
+    keys = {"rounds": 2, "local": local, "record": {"rounds": [2]}, "engine": {"name": "loop", "workers": 1}}
+    setting = us.Experiment(method=method, partition={"name": "group"}, device="cpu", **keys | changes)
+    us.run(setting, out=folder, data=dataset(), model=network())
+    return folder
+
+
+def audited(folder: Path, **changes: object) -> Audit:
+    budget = Budget(**{"images": 2, "iterations": 1, "restarts": 2, "membership": "none"} | changes)
+    return audit(folder, budget, device="cpu", data=dataset(), model=network())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_kind_that_left_has_a_verdict(method: str, tmp_path: Path) -> None:
+    found = audited(played(tmp_path, method))
+    ledger = us.load(tmp_path, model=network()).ledger
+    left = set(ledger[ledger["direction"] == "up"]["kind"])
+    assert {verdict.kind for verdict in found.verdicts} == left
+    attacked = {verdict.kind for verdict in found.verdicts if verdict.state != "unknown"}
+    assert "weights" in attacked
+    by_kind = ledger[ledger["direction"] == "up"].groupby("kind")["bytes"].sum()
+    sent = set(by_kind[by_kind > 0].index)  # clients of three rows have no mean of ten, nor a tenth to give away
+    assert attacked == sent & {"weights", "gradients", "control", "features", "raw", "labels"}
+    for verdict in found.verdicts:
+        why = "no attack known here" if verdict.kind in sent else "no client had any to send"
+        assert verdict.state != "unknown" or why in verdict.words
+    # Who got whose features is read off the ledger, not attacked.
+    on_features = {"decoder", "context", "ledger"} if "features" in left else set()
+    assert {leak.attack.split("/")[0] for leak in found.leaks} == {"labels", "dlg", "idlg", "ig"} | on_features
+    assert all(np.isfinite(leak.value) for leak in found.leaks)
+
+
+@pytest.mark.parametrize("threat", ["sum-only", "eavesdropper", "fellow-client"])
+def test_every_attacker_gets_an_answer(threat: str, tmp_path: Path) -> None:
+    found = audited(played(tmp_path, "scaffold"), threat=find(threat), attacks=("ig",))
+    states = {verdict.kind: verdict.state for verdict in found.verdicts}
+    hidden = threat == "fellow-client"
+    assert (states["weights"] == "unknown") == hidden
+    assert (states["control"] == "unknown") == hidden
+    if threat == "sum-only":
+        assert {leak.image for leak in found.leaks if leak.image >= 0} == set(range(9))

@@ -1,0 +1,66 @@
+"""Exposure from ledgers written by hand and by a simulated federation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import unskew as us
+from unskew.audit.metrics.exposure import exposure
+from unskew.results.tables import LEDGER
+
+
+def _ledger(*rows: tuple[int, str, int]) -> pd.DataFrame:
+    """round, direction, client of features; a download comes in training, an upload after the merge."""
+    phase = {"down": "train", "up": "after merge"}
+    entries = [(t, phase[way], k, way, "flea", "buffer", "features", 10) for t, way, k in rows]
+    return pd.DataFrame(entries, columns=list(LEDGER))
+
+
+def test_it_is_directed_and_sees_only_the_last_uploads() -> None:
+    rows = [(1, "up", 0), (1, "up", 1), (2, "down", 2), (2, "up", 2), (3, "down", 0)]
+    found = exposure(_ledger(*rows), "features", clients=3)
+    assert found["round"].tolist() == [1, 2, 3]
+    assert found["value"].tolist() == pytest.approx([0, 100 * 2 / 9, 100 * 3 / 9])  # 0>2, 1>2, then 2>0 alone
+
+
+def test_a_pool_that_keeps_everything_hands_on_everything() -> None:
+    rows = [(1, "up", 0), (1, "up", 1), (2, "down", 2), (2, "up", 2), (3, "down", 0)]
+    found = exposure(_ledger(*rows), "features", clients=3, pool="all")
+    assert found["value"].iloc[-1] == pytest.approx(100 * 5 / 9)  # and 1>0, and 0 gets its own back
+
+
+def test_a_round_without_traffic_keeps_the_value_before() -> None:
+    ledger = _ledger((1, "up", 0), (2, "down", 1), (3, "down", 1))
+    weights = pd.DataFrame([(5, "train", 0, "down", "model", "weights", "weights", 1)], columns=list(LEDGER))
+    found = exposure(pd.concat([ledger, weights]), "features", clients=2)
+    assert found["value"].tolist() == [0, 25, 25, 25, 25]
+
+
+def test_who_sent_no_bytes_put_nothing_in() -> None:
+    ledger = _ledger((1, "up", 0), (1, "up", 1), (2, "down", 2))
+    ledger.loc[(ledger["client"] == 1) & (ledger["direction"] == "up"), "bytes"] = 0
+    assert exposure(ledger, "features", clients=3)["value"].iloc[-1] == pytest.approx(100 / 9)
+
+
+def test_other_kinds_expose_nothing() -> None:
+    assert exposure(_ledger((1, "up", 0), (2, "down", 1)), "raw", clients=2)["value"].tolist() == [0, 0]
+
+
+def test_a_tenth_of_the_clients_for_fifty_rounds_gives_the_directed_value() -> None:
+    values = []
+    for seed in range(5):
+        rng, rows = np.random.default_rng(seed), []
+        for t in range(1, 51):
+            chosen = rng.choice(100, 10, replace=False)
+            rows += [(t, "down", int(k)) for k in chosen if t > 1] + [(t, "up", int(k)) for k in chosen]
+        found = exposure(_ledger(*rows), "features", clients=100)
+        assert found["value"].iloc[0] == 0
+        values.append(found["value"].iloc[-1])
+    assert np.mean(values) == pytest.approx(38.9, abs=1.5)  # 1 - 0.99^49; the symmetric reading gives 59 or more
+
+
+def test_no_clients_are_refused() -> None:
+    with pytest.raises(us.UserError, match="number of clients"):
+        exposure(_ledger(), "features", clients=0)

@@ -1,0 +1,140 @@
+"""Membership inference on small models of real digits."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import unskew as us
+from unskew.audit.membership.attack import on_model, on_update
+from unskew.audit.membership.scores import Examples, by_gain, losses
+from unskew.audit.membership.shadow import by_shadow, confidence, shadows
+from unskew.audit.membership.train import like_a_client, like_a_run
+from unskew.base.tree import State
+from unskew.data.digits import digits
+from unskew.models import Model, build
+from unskew.protocol.work import Work
+
+LONG = Work(batch=20, lr=0.1, epochs=60, momentum=0.9)
+SHORT = Work(batch=20, lr=0.1, epochs=5, momentum=0.9)
+
+
+@cache
+def _rows() -> tuple[Examples, Examples, Examples]:
+    """Members, non-members, and rows that the attacker owns; some labels are wrong, since digits are too easy."""
+    data = digits()
+    wrong = torch.rand(len(data.train), generator=torch.Generator().manual_seed(0)) < 0.2
+    other = torch.randint(0, 10, (len(data.train),), generator=torch.Generator().manual_seed(1))
+    rows = Examples(data.prepare(data.train.x), torch.where(wrong, other, data.train.y))
+    index = np.random.default_rng(1).permutation(len(rows))  # digits lie in the order of their writers
+    return rows.take(index[:200]), rows.take(index[200:800]), rows.take(index[800:])
+
+
+@cache
+def _model() -> Model:
+    return build("mlp", (1, 8, 8), 10, seed=0)
+
+
+@cache
+def _overfitted() -> State:
+    return like_a_client(_model(), _model().initial, LONG)(_rows()[0], 5)
+
+
+def test_an_overfitted_model_is_found_out() -> None:
+    members, others, _ = _rows()
+    assert losses(_model(), _overfitted(), members).mean() < 0.1
+    (found,) = on_model(_model(), _overfitted(), members, others)
+    assert found.roc.auc.low > 0.6
+    assert found.attack == "loss threshold"
+
+
+def test_an_untrained_model_tells_nothing() -> None:
+    members, others, _ = _rows()
+    (found,) = on_model(_model(), _model().initial, members, others)
+    assert found.roc.auc.low < 0.5 < found.roc.auc.high
+
+
+def test_shadow_models_are_sure_of_rows_that_loss_alone_is_not_and_of_none_in_an_untrained_model() -> None:
+    members, others, known = _rows()
+    trained = shadows(like_a_client(_model(), _model().initial, LONG), known.take(np.arange(400)), count=8)
+    plain, shadow = on_model(_model(), _overfitted(), members, others, trained)
+    assert shadow.roc.auc.low > 0.6
+    assert shadow.roc.rates[1].found.value > 3 * plain.roc.rates[1].found.value + 3
+    nothing = on_model(_model(), _model().initial, members, others, trained)[1].roc.auc
+    assert nothing.low < 0.5 < nothing.high
+    assert "AUC" in shadow.words
+
+
+def test_an_update_gives_its_rows_away_and_no_update_does_not() -> None:
+    members, others, known = _rows()
+    before = like_a_client(_model(), _model().initial, SHORT)(known, 1)
+    after = like_a_client(_model(), before, SHORT)(members, 2)
+    trained = shadows(like_a_client(_model(), before, SHORT), known, count=4, share=0.25)
+    gain, shadow = on_update(_model(), before, after, members, others, trained)
+    assert gain.roc.auc.low > 0.5
+    assert shadow.roc.auc.low > 0.5
+    assert (gain.attack, shadow.attack) == ("loss gain", "shadow updates")
+    assert by_gain(_model(), before, before, members).tolist() == [0.0] * len(members)
+
+
+def test_confidence_is_the_log_odds_of_the_label_and_survives_certainty() -> None:
+    model, rows = _model(), _rows()[0]
+    odds = torch.softmax(model.run(model.initial, rows.x).double(), 1).gather(1, rows.y[:, None])[:, 0]
+    np.testing.assert_allclose(confidence(model, model.initial, rows), torch.log(odds / (1 - odds)).numpy(), atol=1e-9)
+    sure = {name: leaf * 1e3 if name.startswith("1.") else leaf for name, leaf in _overfitted().items()}
+    assert np.isfinite(confidence(model, sure, rows)).all()
+
+
+def test_a_shadow_trains_as_plain_torch_does() -> None:
+    members = _rows()[0]
+    work = Work(batch=len(members), lr=0.05, epochs=3, momentum=0.9, weight_decay=1e-3)
+    found = like_a_client(_model(), _model().initial, work)(members, 0)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+    with torch.no_grad():
+        for slot, leaf in zip(net.parameters(), (_model().initial[name] for name in _model().parameters)):
+            slot.copy_(leaf)
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
+    for _ in range(3):  # the whole set is one batch, so that its order does not matter
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(net(members.x), members.y).backward()
+        optimiser.step()
+    for name, slot in zip(_model().parameters, net.parameters()):
+        assert torch.allclose(found[name], slot, atol=1e-5)
+
+
+def test_a_shadow_of_a_run_makes_as_many_passes_and_moves_running_statistics() -> None:
+    members = _rows()[0].take(np.arange(40))
+    model = build("resnet8", (1, 8, 8), 10, seed=0)
+    work = Work(batch=40, lr=0.01, epochs=2)
+    state = like_a_run(model, model.initial, work, rounds=5, participation=0.2)(members, 0)
+    counters = [int(state[name]) for name, role in model.roles.items() if role == "counter"]
+    assert set(counters) <= {2}  # 5 rounds, a fifth of the clients, 2 epochs of one batch
+    moved = [name for name in model.buffers if not torch.equal(state[name], model.initial[name])]
+    assert moved
+    assert all(
+        torch.equal(leaf, build("resnet8", (1, 8, 8), 10, seed=0).initial[n]) for n, leaf in model.initial.items()
+    )
+
+
+def test_the_same_seed_gives_the_same_shadows() -> None:
+    known = _rows()[2].take(np.arange(60))
+    train = like_a_client(_model(), _model().initial, SHORT)
+    one, two = (shadows(train, known, count=2, seed=3) for _ in range(2))
+    assert all(torch.equal(a[name], b[name]) for a, b in zip(one, two) for name in a)
+    assert by_shadow(_model(), one[0], known, one).shape == (60,)
+
+
+def test_scores_do_not_depend_on_how_candidates_are_grouped_by_the_attack() -> None:
+    members, others, known = _rows()
+    trained = shadows(like_a_client(_model(), _model().initial, SHORT), known, count=2)
+    there = on_model(_model(), _overfitted(), members, others, trained)[1].roc
+    back = on_model(_model(), _overfitted(), others, members, trained)[1].roc
+    assert there.auc.value == pytest.approx(1 - back.auc.value)
+
+
+def test_one_shadow_is_too_few() -> None:
+    with pytest.raises(us.UserError, match="at least 2 shadow models"):
+        shadows(like_a_client(_model(), _model().initial, SHORT), _rows()[2], count=1)

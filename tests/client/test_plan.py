@@ -1,0 +1,278 @@
+"""Every random choice is a function of its key: participants, orders of rows, streams, and parts' own draws."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import unskew as us
+from unskew.client.feed import Cohort
+from unskew.client.plan import Absence, Plan, key_of
+from unskew.client.round import Moment
+from unskew.protocol import registry
+from unskew.protocol.part import Part, Sizes, Stream
+from unskew.protocol.work import Work
+from unskew.runner.prepare import prepare
+
+PLAN = Plan(seed=5, clients=20, participation=0.3)
+
+
+def test_same_key_same_numbers() -> None:
+    a, b = (torch.from_numpy(PLAN.generator(3, 7, "order").random(8)) for _ in range(2))
+    assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("key", [(4, 7, "order"), (3, 8, "order"), (3, 7, "other"), (3, "7", "order"), (37, "order")])
+def test_other_key_other_numbers(key: tuple[int | str, ...]) -> None:
+    a, b = (torch.from_numpy(PLAN.generator(*k).random(8)) for k in ((3, 7, "order"), key))
+    assert not torch.equal(a, b)
+
+
+def test_seed_is_part_of_every_key() -> None:
+    a, b = (torch.from_numpy(Plan(seed, 20, 0.3).generator(1).random(8)) for seed in (5, 6))
+    assert not torch.equal(a, b)
+
+
+def test_keys_that_look_alike_differ() -> None:
+    """Lengths and types are part of the key; numbers have the bits that were asked for."""
+    keys = [("a", "bc"), ("ab", "c"), ("abc",), (1, 23), (12, 3), ("1", 23), ("a|str2:bc",)]
+    numbers = {key_of(*key) for key in keys}
+    assert len(numbers) == len(keys)
+    assert all(0 <= n < 2**32 for n in numbers)
+    assert max(key_of(*key, bits=128) for key in keys).bit_length() > 120
+
+
+@pytest.mark.parametrize(
+    ("clients", "fraction", "size"), [(100, 0.1, 10), (10, 0.05, 1), (7, 0.5, 3), (4, 1.0, 4), (1, 0.5, 1)]
+)
+def test_number_of_participants(clients: int, fraction: float, size: int) -> None:
+    """max(int(fraction * clients), 1)."""
+    for round in range(1, 20):
+        chosen = Plan(0, clients, fraction).participants(round)
+        assert len(chosen) == size
+        assert chosen == sorted(set(chosen))
+        assert set(chosen) <= set(range(clients))
+
+
+def test_participants_change_with_round_and_seed() -> None:
+    rounds = [tuple(PLAN.participants(t)) for t in range(1, 11)]
+    assert len(set(rounds)) > 5
+    assert rounds == [tuple(PLAN.participants(t)) for t in range(1, 11)]
+    assert rounds != [tuple(Plan(6, 20, 0.3).participants(t)) for t in range(1, 11)]
+
+
+def test_every_client_is_chosen_alike() -> None:
+    """6 of 20 in 2000 rounds: each client about 600 times, standard deviation 20.5, five of them allowed."""
+    counts = np.bincount(np.concatenate([PLAN.participants(t) for t in range(1, 2001)]), minlength=20)
+    assert np.abs(counts - 600).max() < 5 * 20.5
+
+
+def test_absent_clients_are_never_chosen() -> None:
+    """Clients 0..9 away in rounds 2..4: not chosen then, as many others instead, and back in round 5."""
+    plan = Plan(5, 20, 0.3, (Absence(tuple(range(10)), 2, 5),))
+    for round in (2, 3, 4):
+        assert plan.absent(round) == list(range(10))
+        assert len(plan.participants(round)) == 6
+        assert not set(plan.participants(round)) & set(range(10))
+    for round in (1, 5):
+        assert plan.absent(round) == []
+        assert plan.participants(round) == PLAN.participants(round)
+
+
+def test_absence_of_others_keeps_those_chosen() -> None:
+    """Whoever was chosen and is present stays chosen when somebody else goes away."""
+    for round in range(1, 30):
+        before = PLAN.participants(round)
+        after = Plan(5, 20, 0.3, (Absence((before[0],), 1, 99),)).participants(round)
+        assert set(before[1:]) < set(after)
+        assert before[0] not in after
+
+
+def test_fewer_present_than_wanted() -> None:
+    plan = Plan(0, 4, 1.0, (Absence((0, 2), 1, 3), Absence((2, 3), 2, 9)))
+    assert plan.participants(1) == [1, 3]
+    assert plan.absent(2) == [0, 2, 3]
+    assert plan.participants(2) == [1]
+    assert Plan(0, 2, 1.0, (Absence((0, 1), 1, 2),)).participants(1) == []
+
+
+@pytest.mark.parametrize("clients", [7, 100])
+def test_released_sampling_is_that_of_the_papers_code(clients: int) -> None:
+    """Both repositories call np.random.seed(round index from 0) and then choice without replacement."""
+    plan = Plan(1, clients, 0.1, released=True)
+    m = max(int(0.1 * clients), 1)
+    for round in (1, 2, 50, 200):
+        state = np.random.get_state()
+        np.random.seed(round - 1)
+        want = np.random.choice(clients, m, replace=False)
+        np.random.set_state(state)
+        assert set(plan.participants(round)) == set(want.tolist())
+        assert plan.participants(round) == Plan(2, clients, 0.1, released=True).participants(round)
+
+
+def test_released_sampling_leaves_numpys_state() -> None:
+    np.random.seed(3)
+    want = np.random.rand()
+    np.random.seed(3)
+    Plan(1, 10, 0.5, released=True).participants(4)
+    assert np.random.rand() == want
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.integers(1, 40), batch=st.integers(1, 12), epochs=st.integers(1, 3), round=st.integers(1, 5))
+def test_every_epoch_is_a_permutation(rows: int, batch: int, epochs: int, round: int) -> None:
+    """Real rows each once an epoch; filler at weight 0, at the end of the epoch only, rows of the same client."""
+    order = PLAN.order(round, 2, rows, Work(batch=batch, lr=0.1, epochs=epochs))
+    per_epoch = -(-rows // batch)
+    assert order.index.shape == order.weight.shape == (epochs * per_epoch, batch)
+    assert int(order.index.min()) >= 0
+    assert int(order.index.max()) < rows
+    for index, weight in zip(order.index.view(epochs, -1), order.weight.view(epochs, -1)):
+        assert weight.tolist() == [1.0] * rows + [0.0] * (per_epoch * batch - rows)
+        assert sorted(index[weight > 0].tolist()) == list(range(rows))
+
+
+def test_epochs_are_shuffled_anew() -> None:
+    order = PLAN.order(1, 2, 30, Work(batch=10, lr=0.1, epochs=3))
+    epochs = {tuple(e.tolist()) for e in order.index.view(3, -1)}
+    assert len(epochs) == 3
+    assert tuple(range(30)) not in epochs
+
+
+def test_order_depends_on_round_and_client_only() -> None:
+    work = Work(batch=10, lr=0.1)
+    first = PLAN.order(1, 2, 30, work).index
+    assert torch.equal(first, PLAN.order(1, 2, 30, Work(batch=10, lr=0.9, optimiser="adam", scope="step")).index)
+    assert not torch.equal(first, PLAN.order(2, 2, 30, work).index)
+    assert not torch.equal(first, PLAN.order(1, 3, 30, work).index)
+
+
+def test_client_smaller_than_a_batch() -> None:
+    """Three rows in a batch of eight: three real, then the same three again and again."""
+    order = PLAN.order(1, 0, 3, Work(batch=8, lr=0.1, epochs=2))
+    assert order.index.shape == (2, 8)
+    assert order.weight.sum(1).tolist() == [3.0, 3.0]
+    assert torch.equal(order.index[:, 3:6], order.index[:, :3])
+    assert torch.equal(order.index[:, 6:], order.index[:, :2])
+
+
+def test_steps_cut_the_epochs() -> None:
+    """Ten rows in batches of 4 are 3 steps an epoch; 5 steps are the first 5 of two epochs."""
+    cut, whole = (PLAN.order(1, 0, 10, Work(batch=4, lr=0.1, epochs=2, steps=steps)) for steps in (5, None))
+    assert torch.equal(cut.index, whole.index[:5])
+    assert cut.weight.sum(1).tolist() == [4.0, 4.0, 2.0, 4.0, 4.0]
+
+
+@pytest.mark.parametrize("steps", [None, 5])
+def test_no_rows_no_steps(steps: int | None) -> None:
+    order = PLAN.order(1, 0, 0, Work(batch=4, lr=0.1, steps=steps))
+    assert order.index.shape == order.weight.shape == (0, 4)
+
+
+def test_many_clients_at_once_choose_as_each_alone() -> None:
+    """One generator that is set anew for each client leaves nothing of what the client before has drawn."""
+    clients, rows, work = [3, 0, 17, 4], [10, 30, 1, 0], Work(batch=5, lr=0.1, epochs=2)
+    for k, n, index in zip(clients, rows, PLAN.orders(2, clients, rows, work), strict=True):
+        assert np.array_equal(index, PLAN.order(2, k, n, work).index)
+        assert np.array_equal(index[:2].flatten()[:n], PLAN.generator(2, k, "order").permutation(n)[:10])
+
+
+def test_seeds_are_those_that_integers_draws() -> None:
+    """Of odd and even numbers of steps, so that some clients leave half of a word."""
+    clients, steps = [3, 0, 17, 4, 9], [5, 8, 0, 1, 200]
+    for k, n, seeds in zip(clients, steps, PLAN.step_seeds(2, clients, steps), strict=True):
+        drawn = PLAN.generator(2, k, "dropout").integers(2**31, size=n)
+        assert seeds.dtype == drawn.dtype
+        assert np.array_equal(seeds, drawn)
+
+
+def test_generator_has_the_key_as_its_words() -> None:
+    """Philox as NumPy makes it from the same number."""
+    key = key_of(PLAN.seed, 3, 7, "order", bits=128)
+    same = np.random.Generator(np.random.Philox(key=key))
+    assert np.array_equal(PLAN.generator(3, 7, "order").random(9), same.random(9))
+
+
+def test_stream_cycles_through_its_rows() -> None:
+    """Five rows, 4 steps of 3: two whole passes and two rows more."""
+    rows = Stream(torch.zeros(5, 2), torch.zeros(5))
+    index = PLAN.stream_order(1, 0, "public", rows, 4, 3).flatten()
+    assert sorted(index[:5].tolist()) == sorted(index[5:10].tolist()) == list(range(5))
+    assert len(set(index[10:].tolist())) == 2
+
+
+def test_uniform_stream_draws_with_replacement() -> None:
+    """1000 draws of 5 rows: each about 200 times, standard deviation 12.6, five of them allowed."""
+    rows = Stream(torch.zeros(5, 2), torch.zeros(5), order="uniform")
+    counts = torch.bincount(PLAN.stream_order(1, 0, "public", rows, 100, 10).flatten(), minlength=5)
+    assert len(counts) == 5
+    assert (counts - 200).abs().max() < 63
+
+
+class Gambler(Part):
+    """Asks for many random numbers."""
+
+    def draws(self, when: str, sizes: Sizes, generator: np.random.Generator) -> dict:
+        return {"u": generator.random((max(sizes.steps, 1), 100))}
+
+
+def test_draws_of_a_part_follow_name_client_and_round() -> None:
+    sizes = Sizes(rows=9, steps=3, batch=4, classes=2, streams={})
+
+    def draw(when: str = "steps", round: int = 1, client: int = 0) -> Tensor:
+        return PLAN.part_draws(Gambler(), when, round, client, sizes)["u"]
+
+    assert torch.equal(draw(), draw())
+    for other in (draw(when="share"), draw(round=2), draw(client=1)):
+        assert not torch.equal(draw(), other)
+    assert torch.equal(draw(when="init"), draw(when="init", round=2))
+    assert not torch.equal(draw(when="init"), draw(when="init", client=1))
+
+
+def first_steps(method: str) -> list[Moment]:
+    """Inputs of two clients' first steps in round 2, images augmented."""
+    x = np.random.default_rng(0).integers(0, 256, (24, 1, 4, 4)).astype("uint8")
+    data = us.from_arrays(x, np.arange(24) % 3, test=0.25)
+    experiment = us.Experiment(
+        method=method,
+        partition={"name": "iid", "clients": 3},
+        data={"augment": {"crop": 1, "flip": True, "cutout": 2}},
+        local={"batch": 4, "epochs": 2},
+        device="cpu",
+        engine={"name": "loop", "workers": 1},
+    )
+    fed = prepare(experiment, data=data, model=nn.Sequential(nn.Flatten(), nn.Linear(16, 3))).federation
+    received = fed.received(fed.start())
+    setting = fed.engine.setting
+    cohort = Cohort(setting, setting.source, 2, received, [0, 2], [fed.store.get(k) for k in (0, 2)])
+    return [cohort.at(step, 2) for step in range(min(cohort.steps))]
+
+
+def test_another_part_shifts_no_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches, augmentation and dropout seeds are the same with a part that draws a lot, and in every method."""
+    registry.known()
+    monkeypatch.setattr(registry, "PARTS", dict(registry.PARTS))
+    registry.part("gambler")(Gambler)
+    plain = first_steps("fedavg")
+    assert len(plain) >= 4
+    for method in ("gambler+fedavg", "fedavg+gambler", "scaffold", "moon"):
+        for a, b in zip(plain, first_steps(method), strict=True):
+            torch.testing.assert_close((a.batch, a.clock), (b.batch, b.clock), rtol=0, atol=0)
+            assert ("gambler" in b.draws) == ("gambler" in method)
+
+
+def test_header_says_who_is_away_and_when_nobody_is_there() -> None:
+    away = [
+        {"clients": [0, 1], "rounds": [2, 4]},
+        {"clients": [2], "rounds": [3, 4]},
+        {"clients": [1], "rounds": [9, 10]},
+    ]
+    partition = {"name": "iid", "clients": 3}
+    lines = prepare(us.Experiment(rounds=5, partition=partition, absence=away, engine={"name": "stacked"})).header
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("absence")] == [
+        "2 clients are away in rounds 2 to 3",
+        "client 2 is away in round 3",
+        "nobody is there in 1 of the rounds, first in 3: the model stays as it is",
+    ]

@@ -1,0 +1,44 @@
+"""What tests of comparisons share: a recipe with a grid, a folder that was played, and looks at either."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+from runner.test_killed import children
+from unskew.compare import queue
+from unskew.compare.watch import Screen
+
+METHODS = ["fedavg", "fedprox", "scaffold", "moon"]
+FILES = ("table.csv", "table.md", "table.tex", "finding.txt")
+SMALL = ("rounds=2", "data.validation=0.2", "--methods", "fedavg,moon")
+
+
+class Quiet(Screen):
+    """Tells a file that nobody reads."""
+
+    def __init__(self) -> None:
+        super().__init__(Console(file=io.StringIO()))
+
+
+def finished(out: Path) -> set[str]:
+    return {path.name for path in out.glob("cells/*") if queue.is_finished(path)}
+
+
+def workers() -> list[int]:
+    """Processes of a comparison that this process plays."""
+    found = []
+    for pid in children(os.getpid()):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if b"unskew.compare.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+def one(out: Path, name: str) -> Path:
+    (folder,) = (out / "cells").glob(f"{name}-*")
+    return folder

@@ -1,0 +1,53 @@
+"""bf16: blocks compute in it, everything that is kept, summed or measured stays in float32."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import unskew as us
+from unskew.models.model import Model
+from unskew.protocol.view import Frozen
+
+SETTING = {
+    "rounds": 1,
+    "partition": {"name": "iid", "clients": 3},
+    "local": {"steps": 2, "batch": 16, "lr": 0.05},
+    "model": "cnn",
+}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "moon", "scaffold"])
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_close_to_float32_and_not_equal(method: str, engine: str, tmp_path: Path) -> None:
+    moved = {}
+    for precision in ("float32", "bf16"):
+        experiment = us.Experiment(method=method, precision=precision, engine={"name": engine, "workers": 1}, **SETTING)
+        run = us.run(experiment, out=tmp_path / precision)
+        moved[precision] = torch.cat([t.flatten() for t in us.load(run.folder).model.state_dict().values()])
+        assert moved[precision].dtype == torch.float32
+    apart = (moved["bf16"] - moved["float32"]).norm() / moved["float32"].norm()
+    assert 0 < apart < 0.01
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_batchnorm_of_rows_that_are_no_images(engine: str, tmp_path: Path) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        body = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU())
+        net = nn.Sequential(body, nn.Linear(16, 10))
+    keys = {name: value for name, value in SETTING.items() if name != "model"}
+    experiment = us.Experiment(method="fedavg", precision="bf16", engine={"name": engine, "workers": 1}, **keys)
+    run = us.run(experiment, out=tmp_path / "run", model=net)
+    states = us.load(run.folder, model=net).model.state_dict()
+    assert all(bool(t.isfinite().all()) for t in states.values())
+    assert not torch.equal(states["0.2.running_mean"], net.state_dict()["0.2.running_mean"])
+
+
+def test_losses_see_float32_and_activations_are_half() -> None:
+    body = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+    model = Model(nn.Sequential(body, nn.Linear(8, 3)), half=True)
+    x = torch.randn(5, 4)
+    assert model.block(model.initial, x, 0, train=True).dtype == torch.bfloat16
+    assert [Frozen(model, model.initial, x).at(cut).dtype for cut in (0, 1, 2)] == [torch.float32] * 3

@@ -1,0 +1,124 @@
+"""The test-only parts, a data folder of their own, and the command line in this process."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+
+from compare.comparisons import METHODS, Quiet
+from unskew import cli
+from unskew.compare import grid as grids
+from unskew.compare import play as games
+from unskew.compare.table import Table
+from unskew.protocol import registry
+
+from . import toys
+
+
+@pytest.fixture(autouse=True)
+def _parts(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name, part in toys.PARTS.items():
+        monkeypatch.setitem(registry.PARTS, name, part)
+    monkeypatch.setenv("UNSKEW_DATA", str(tmp_path_factory.getbasetemp() / "data"))
+
+
+class Said(NamedTuple):
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture
+def unskew(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
+    """`unskew("run", "quick", ...)` as a person types it, in this process."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def command(*words: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["unskew", *map(str, words)])
+        capsys.readouterr()
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return Said(code, *capsys.readouterr())
+
+    yield command
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """The tiny experiment as a file, its data as another."""
+    x, y = toys.arrays()
+    np.savez(tmp_path / "rows.npz", x=x, y=y)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(toys.settings(data={"name": str(tmp_path / "rows.npz")}, rounds=2)))
+    return path
+
+
+@pytest.fixture
+def hears_ctrl_c() -> Iterator[None]:
+    """Who starts the tests in a shell's background makes them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever loads data has come too far."""
+    monkeypatch.setattr("unskew.data.load", lambda *a, **k: pytest.fail("data were loaded"))
+
+
+@pytest.fixture
+def short_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report of one line: the page itself has tests of its own."""
+
+    def write(table: Table, path: Path, printed: object = None, extra: object = None) -> Path:
+        path.write_text(
+            f"{table.name} {table.metric} {' '.join(r.folder.name for row in table.rows for r in row.runs)}"
+        )
+        return path
+
+    monkeypatch.setattr("unskew.compare.page.write", write)
+
+
+@pytest.fixture(scope="session")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe of four methods and two seeds, with runs long enough to be killed in between."""
+    folder = tmp_path_factory.mktemp("recipe")
+    x, y = toys.arrays()
+    np.savez(folder / "rows.npz", x=x, y=y)
+    path, changes = folder / "many.yaml", {"data": {"name": str(folder / "rows.npz")}, "rounds": 10}
+    grid = {"methods": METHODS, "seeds": [0, 1]}
+    path.write_text(yaml.safe_dump(toys.settings(**changes, checkpoint=toys.EAGER) | {"compare": grid}))
+    return path
+
+
+@pytest.fixture
+def played(played_once: Path, tmp_path: Path) -> Path:
+    """A copy of its own for every test."""
+    return shutil.copytree(played_once, tmp_path / "played")
+
+
+@pytest.fixture(scope="session")
+def played_once(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small grid that was played, with rows held out."""
+    out = tmp_path_factory.mktemp("played") / "out"
+    grid = grids.load(str(many), ["rounds=2", "data.validation=0.2"], {"methods": ["fedavg", "moon"]})
+    assert games.play(grid, out, Quiet(), jobs=1).seeds == (0, 1)
+    return out

@@ -31,20 +31,20 @@ INCH = 0.62  # side of a picture
 
 def next_features(world: World) -> Shared:
     """Those of the last round's clients, from the final model."""
-    setting, last = world.setting, max(world.trained)
+    context, last = world.context, max(world.trained)
     shared = []
     for client in world.trained[last]:
-        pick = share_draws(setting, "flea", last, client)["pick"].cpu()
-        shared.append(setting.source.index[client][pick[pick >= 0]])
+        pick = share_draws(context, "flea", last, client)["pick"].cpu()
+        shared.append(context.client_rows.index[client][pick[pick >= 0]])
     rows = torch.cat(shared)[:SHOWN, None]
-    state = {name: t.to(setting.device) for name, t in world.run.model.state_dict().items()}
+    state = {name: t.to(context.device) for name, t in world.run.model.state_dict().items()}
     found = Shared(world, "flea", "features", last, state, torch.empty(0), rows, flat=True)
-    return replace(found, items=found.made(setting.source.x, rows))
+    return replace(found, items=found.made(context.client_rows.x, rows))
 
 
 def decoded(world: World, steps: int) -> tuple[Tensor, Tensor]:
     """Pixels from 0 to 1 of the true rows and of what the decoder makes of their features."""
-    shared, source = next_features(world), world.setting.source
+    shared, source = next_features(world), world.context.client_rows
     found = decoder(shared, steps, seed=0, progress=told)
     true, shown = (world.unit(x) for x in (source.prepare(source.x[shared.rows[:, 0]]), found.rows))
     if true is None or shown is None:

@@ -70,7 +70,7 @@ def main() -> None:
     experiment = unskew.load_recipe(args.recipe, [*args.overrides, *own])[1]
     prepared = prepare(experiment)
     federation, dataset = prepared.federation, prepared.dataset
-    source, work_at = federation.engine.setting.source, federation.task.work_at
+    source, work_at = federation.engine.context.client_rows, federation.task.work_at
     federation.engine.close()
     mean, std = (torch.tensor(v, device=args.device).view(-1, 1, 1) for v in (dataset.mean, dataset.std))
     x, y, test_x, test_y = (t.to(args.device) for split in (dataset.train, dataset.test) for t in (split.x, split.y))

@@ -32,7 +32,7 @@ def show(load: Workload) -> None:
 
 def measure(load: Workload, count: int) -> dict[str, float]:
     """Set up, plan three rounds as the stacked engine would, and play one."""
-    from unskew.client.feed import Cohort
+    from unskew.client.feed import BatchFeed
     from unskew.runner.prepare import prepare
 
     load = replace(load, partition=load.partition | {"clients": count}, participation=(COHORT + 0.5) / count)
@@ -40,11 +40,13 @@ def measure(load: Workload, count: int) -> dict[str, float]:
     before, peak, began = memory(), Peak(), time.perf_counter()
     peak.start()
     fed = prepare(load.experiment("loop", "cpu", "float32", 5), data=data, model=net).federation
-    ready, setting = time.perf_counter(), fed.engine.setting
+    ready, context = time.perf_counter(), fed.engine.context
     snap = fed.start()
     for number in (1, 2, 3):
         clients = fed.plan.participants(number)
-        Cohort(setting, setting.source, number, fed.received(snap), clients, [fed.store.get(k) for k in clients])
+        BatchFeed(
+            context, context.client_rows, number, fed.received(snap), clients, [fed.store.get(k) for k in clients]
+        )
     planned = time.perf_counter()
     fed.play(snap)
     played = time.perf_counter()

@@ -26,7 +26,7 @@ from unskew.engines.stacked.kernels import reference as plain
 from unskew.engines.stacked.kernels.batchnorm_eval import scaled
 from unskew.engines.stacked.kernels.broadcast import write
 from unskew.engines.stacked.kernels.convolution import Convolve
-from unskew.engines.stacked.kernels.depthwise import Depthwise
+from unskew.engines.stacked.kernels.depthwise_conv import Depthwise
 from unskew.engines.stacked.kernels.dropout import Drop
 from unskew.engines.stacked.kernels.gather_augment import pick
 from unskew.engines.stacked.kernels.matmul_fp32 import product
@@ -48,7 +48,7 @@ DENSE = [
     (1, 2, 1, 17, 16, 3, 15, 1, 15),
     (2, 32, 3, 8, 8, 32, 5, 1, 2),
 ]
-# m, c, b, side, o, kernel, padding; cut, pool, flat
+# m, c, b, side, o, kernel, padding; relu, pool, flat
 JOINED = [
     ((2, 3, 3, 8, 8, 5, 2), True, 2, False),
     ((1, 17, 4, 8, 20, 3, 0), True, 2, True),
@@ -106,10 +106,10 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
             lambda x, w, s=stride, p=padding: dense(x, w, s, p),
             tensors,
         )
-    for (m, c, b, side, o, k, padding), cut, pool, flat in JOINED:
+    for (m, c, b, side, o, k, padding), relu, pool, flat in JOINED:
         found[f"convolve {c}x{side}x{side} k{k} then pool {pool}"] = apart(
-            lambda x, w, a, p=padding, z=cut, n=pool, f=flat: back(Convolve.apply(x, w, a, 1, p, z, n, f), f),
-            lambda x, w, a, p=padding, z=cut, n=pool: plain.pool(dense(x, w, 1, p), a, 1, z, n),
+            lambda x, w, a, p=padding, z=relu, n=pool, f=flat: back(Convolve.apply(x, w, a, 1, p, z, n, f), f),
+            lambda x, w, a, p=padding, z=relu, n=pool: plain.pool(dense(x, w, 1, p), a, 1, z, n),
             # Small whole numbers, exact in every precision: so the largest of a window is the same one, the first.
             [torch.randint(-1, 2, shape, device=device).to(dtype)
              for shape in ((m, c, b, side, side), (m, o, c, k, k), (m, o))],
@@ -141,7 +141,7 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
         found[f"scale axis {channel}"] = far(
             scaled(x, *given, channel, True), plain.scale(x.double(), *given, channel, True)
         )
-    for side, k, cut, channel in (
+    for side, k, relu, channel in (
         (8, 2, True, 1),
         (14, 2, True, 2),
         (9, 2, False, 2),
@@ -150,16 +150,16 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
         (6, 1, True, 1),
     ):
         found[f"pool {side} k{k} axis {channel}"] = apart(
-            lambda x, b, c=channel, z=cut, n=k: back(Pool.apply(x, b, c, z, n, z), z),
+            lambda x, b, c=channel, z=relu, n=k: back(Pool.apply(x, b, c, z, n, z), z),
             # In the same precision: which number is the largest must be decided among the same ones.
-            lambda x, b, c=channel, z=cut, n=k: plain.pool(x.to(dtype), b.to(dtype), c, z, n).double(),
+            lambda x, b, c=channel, z=relu, n=k: plain.pool(x.to(dtype), b.to(dtype), c, z, n).double(),
             [normal(4, 3, 3, side, side), normal(4, 3)],
         )
-    for n, cut in ((500, True), (40000, False), (40000, True)):
+    for n, relu in ((500, True), (40000, False), (40000, True)):
         rows = [3 + normal(3, n), torch.randn(3, device=device), torch.randn(3, device=device)]
-        found[f"normalise {n}{' cut' if cut else ''}"] = apart(
-            lambda x, g, s, z=cut: Normalise.apply(x, g, s, 1e-5, z)[0],
-            lambda x, g, s, z=cut: plain.normalise(x, g, s, 1e-5, z)[0],
+        found[f"normalise {n}{' relu' if relu else ''}"] = apart(
+            lambda x, g, s, z=relu: Normalise.apply(x, g, s, 1e-5, z)[0],
+            lambda x, g, s, z=relu: plain.normalise(x, g, s, 1e-5, z)[0],
             rows,
         )
     seeds = torch.tensor([5, 2**31 - 1], device=device)

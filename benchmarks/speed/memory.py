@@ -68,7 +68,7 @@ def measure(method: str, rounds: int, workers: int) -> str:
         fed.store.close()
     return (
         f"{method}: {before:.0f} MiB with the data, at most {peak.most:.0f} MiB in {rounds} rounds, so "
-        f"{peak.most - before:.0f} MiB besides; {type(fed.store.home).__name__}, {files:.0f} MiB in files"
+        f"{peak.most - before:.0f} MiB besides; {type(fed.store.storage).__name__}, {files:.0f} MiB in files"
     )
 
 

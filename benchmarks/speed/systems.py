@@ -75,7 +75,7 @@ class BareLoop:
     def __init__(self, load: Workload, how: How) -> None:
         source = ready(load, "loop", How("cpu", "float32")).federation
         source.engine.close()
-        index, clients = source.engine.setting.source.index, source.task.clients
+        index, clients = source.engine.context.client_rows.index, source.task.clients
         # cuDNN tries every algorithm for each new batch size: that pays for one or two sizes, and takes minutes where
         # every client's last batch has another.
         torch.backends.cudnn.benchmark = len({len(index[k]) for k in source.plan.participants(1)}) == 1
@@ -123,7 +123,7 @@ def peer(load: Workload, how: How) -> Pfl:
         raise SkippedError("peer.py knows the net of pfl-cifar only")
     source = ready(load, "loop", How("cpu", "float32")).federation
     source.engine.close()
-    index = source.engine.setting.source.index
+    index = source.engine.context.client_rows.index
     task = {
         "device": how.device,
         "precision": how.precision,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from unskew.data import Dataset, from_arrays
     from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
     from unskew.protocol.registry import method, part
-    from unskew.protocol.update_codec import Letter
+    from unskew.protocol.update_codec import OutgoingUpdate
     from unskew.protocol.view import Batch, View
     from unskew.results.load import Loaded, load
     from unskew.runner.callbacks import Round
@@ -35,10 +35,11 @@ _WHERE = {
     "End": ("client.round", "End"),
     "Exchange": ("protocol.part", "Exchange"),
     "Experiment": ("config.experiment", "Experiment"),
-    "Letter": ("protocol.update_codec", "Letter"),
+    "Letter": ("protocol.update_codec", "OutgoingUpdate"),  # the old name, for one version
     "Loaded": ("results.load", "Loaded"),
     "Messages": ("server.messages", "Messages"),
     "Newcomer": ("client.round", "Newcomer"),
+    "OutgoingUpdate": ("protocol.update_codec", "OutgoingUpdate"),
     "Part": ("protocol.part", "Part"),
     "Round": ("runner.callbacks", "Round"),
     "Rows": ("base.tree", "Rows"),
@@ -80,10 +81,10 @@ __all__ = [
     "End",
     "Exchange",
     "Experiment",
-    "Letter",
     "Loaded",
     "Messages",
     "Newcomer",
+    "OutgoingUpdate",
     "Part",
     "Round",
     "Rows",

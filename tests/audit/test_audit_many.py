@@ -169,12 +169,12 @@ def test_features_that_come_down_again_are_counted_by_the_ledger(runs: list[Path
     from unskew.audit.rows import exposed
 
     run = us.load(runs[0])
-    world = SimpleNamespace(run=run, setting=SimpleNamespace(task=SimpleNamespace(clients=3)))
+    world = SimpleNamespace(run=run, context=SimpleNamespace(task=SimpleNamespace(clients=3)))
     assert exposed(world, Budget()) == []  # type: ignore[arg-type]
     shared = run.ledger.copy()
     mine = shared["artefact"] == "weights"
     shared.loc[mine, ["kind", "part"]] = ["features", "share"]
     order = shared.sort_values("direction", ascending=False, kind="stable")  # up, then down to all three
-    seen = SimpleNamespace(run=SimpleNamespace(ledger=order, config=run.config), setting=world.setting)
+    seen = SimpleNamespace(run=SimpleNamespace(ledger=order, config=run.config), context=world.context)
     (found,) = exposed(seen, Budget())  # type: ignore[arg-type]
     assert (found.metric, found.value) == ("exposure", 100.0)

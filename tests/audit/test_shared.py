@@ -99,10 +99,10 @@ def test_pictures_are_the_rows_that_were_shared(flea: Path) -> None:
 def test_the_attacker_learns_from_no_row_of_the_attacked_clients(flea: Path) -> None:
     world = set_up(us.load(flea, model=network()), "cpu", model=network())
     (one,) = shared(world, SERVER, messages.read(flea), "flea", "features", 20)
-    index, behind = world.setting.source.index, set(one.rows.flatten().tolist())
+    index, behind = world.context.client_rows.index, set(one.rows.flatten().tolist())
     attacked = [set(index[k].tolist()) for k in range(20) if behind & set(index[k].tolist())]
     assert 0 < len(attacked) < 20
-    assert set(one.others(0).tolist()) == set(range(len(world.setting.source.x))) - set.union(*attacked)
+    assert set(one.others(0).tolist()) == set(range(len(world.context.client_rows.x))) - set.union(*attacked)
 
 
 def test_contexts_are_told_better_from_more_items(flea: Path, monkeypatch: pytest.MonkeyPatch) -> None:

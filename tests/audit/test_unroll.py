@@ -61,7 +61,7 @@ def test_true_rows_give_the_very_message(method: str, tmp_path: Path) -> None:
     run = load.load(tmp_path, model=network())
     world = set_up(run, "cpu", dataset(), network())
     knows = SERVER.given(("labels", "draws"))
-    recorded = opened(messages.read(tmp_path)[0], world.setting)
+    recorded = opened(messages.read(tmp_path)[0], world.context)
     parts = registry.create(registry.resolve(method)).parts
     checked = 0
     for seen in knows.sees(recorded, tuple(world.trained[1]), world.by_rows):

@@ -13,7 +13,7 @@ from unskew import models
 from unskew.audit.problem import Box, Problem
 from unskew.audit.unroll import Hidden, Replay, all_rows_at_once
 from unskew.base.tree import stack
-from unskew.client.round import Moment, Received
+from unskew.client.round import Received, StepInputs
 from unskew.protocol import registry
 from unskew.protocol.work import Work
 
@@ -55,7 +55,7 @@ def victim(labels: tuple[int, ...] = (4,), steps: int = 1, seed: int = 0, **work
     replay = Replay(method, model, done, Received(model.initial, {}), "average", "weights", CLASSES)
     zero = torch.zeros((), dtype=torch.int64)
     batch = {"row": torch.arange(n), "w": torch.ones(n, dtype=DTYPE)}
-    moments = [Moment(batch, {}, {}, (zero + s, zero + s, zero)) for s in range(steps)]
+    moments = [StepInputs(batch, {}, {}, (zero + s, zero + s, zero)) for s in range(steps)]
     hidden = Hidden(torch.tensor(float(n), dtype=DTYPE), moments, {})
     x, y = images(n), torch.tensor(labels)
     target = {name: t[None] for name, t in replay(hidden, x, y).items()}

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import unskew as us
-from unskew.client.feed import Cohort
+from unskew.client.feed import BatchFeed
 from unskew.client.plan import Absence, Plan, key_of
-from unskew.client.round import Moment
+from unskew.client.round import StepInputs
 from unskew.protocol import registry
 from unskew.protocol.part import Part, Sizes, Stream
 from unskew.protocol.work import Work
@@ -231,7 +231,7 @@ def test_draws_of_a_part_follow_name_client_and_round() -> None:
     assert not torch.equal(draw(when="init"), draw(when="init", client=1))
 
 
-def first_steps(method: str) -> list[Moment]:
+def first_steps(method: str) -> list[StepInputs]:
     """Inputs of two clients' first steps in round 2, images augmented."""
     x = np.random.default_rng(0).integers(0, 256, (24, 1, 4, 4)).astype("uint8")
     data = us.from_arrays(x, np.arange(24) % 3, test=0.25)
@@ -245,8 +245,8 @@ def first_steps(method: str) -> list[Moment]:
     )
     fed = prepare(experiment, data=data, model=nn.Sequential(nn.Flatten(), nn.Linear(16, 3))).federation
     received = fed.received(fed.start())
-    setting = fed.engine.setting
-    cohort = Cohort(setting, setting.source, 2, received, [0, 2], [fed.store.get(k) for k in (0, 2)])
+    context = fed.engine.context
+    cohort = BatchFeed(context, context.client_rows, 2, received, [0, 2], [fed.store.get(k) for k in (0, 2)])
     return [cohort.at(step, 2) for step in range(min(cohort.steps))]
 
 

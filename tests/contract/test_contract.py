@@ -21,7 +21,7 @@ from unskew.protocol import registry
 from unskew.protocol.method import hyper_parameters
 from unskew.server.federation import Federation
 from unskew.server.snapshot import Report, Snapshot
-from unskew.wire.message import one_by_one
+from unskew.wire.message import replies_one_by_one
 
 TOLERANCE = {"rtol": 1e-9, "atol": 1e-11}
 
@@ -37,7 +37,7 @@ def played(fed: Federation, rounds: int = 2) -> tuple[Snapshot, list[Report], li
     return snap, reports, ledger
 
 
-class Outcome(NamedTuple):
+class ClientReply(NamedTuple):
     """Two rounds: all that a federation remembers and tells, by name, and its ledger."""
 
     told: dict[str, torch.Tensor]
@@ -45,12 +45,12 @@ class Outcome(NamedTuple):
 
 
 @cache
-def outcome(method: str, engine: str, norm: bool) -> Outcome:
+def outcome(method: str, engine: str, norm: bool) -> ClientReply:
     """Played once for all tests that only look at it."""
     return everything(federation(method, engine, norm))
 
 
-def everything(fed: Federation) -> Outcome:
+def everything(fed: Federation) -> ClientReply:
     """Two rounds of a federation."""
     snap, reports, ledger = played(fed)
     terms = {
@@ -63,7 +63,7 @@ def everything(fed: Federation) -> Outcome:
     score = fed.engine.evaluate(2, fed.received(snap), "test")
     told = {"confusion": score.confusion, "loss": torch.tensor(score.loss, dtype=torch.float64)}
     tree = {"model": snap.model, "parts": snap.parts, "clients": clients, "terms": terms, "score": told}
-    return Outcome(flatten(tree), ledger)
+    return ClientReply(flatten(tree), ledger)
 
 
 @pytest.mark.parametrize("norm", [False, True], ids=["plain", "batchnorm"])
@@ -101,8 +101,8 @@ def test_order_of_clients_changes_nothing(method: str, engine: str) -> None:
     snap, _ = fed.play(snap)
     fed.store.commit()
     received = fed.received(snap)
-    there = {o.client: o for o in one_by_one(fed.engine.train(2, received, [0, 1, 2], fed.store.get))}
-    back = {o.client: o for o in one_by_one(fed.engine.train(2, received, [2, 0, 1], fed.store.get))}
+    there = {o.client: o for o in replies_one_by_one(fed.engine.train(2, received, [0, 1, 2], fed.store.get))}
+    back = {o.client: o for o in replies_one_by_one(fed.engine.train(2, received, [2, 0, 1], fed.store.get))}
     assert list(back) == [2, 0, 1]
     for k in there:
         for one, other in ((there[k].message, back[k].message), (there[k].mine, back[k].mine)):

@@ -13,7 +13,7 @@ from unskew.engines.stacked import kernels
 from unskew.engines.stacked import lowrank_grad as factors
 from unskew.engines.stacked.linear_grad import product
 from unskew.engines.stacked.lowrank_grad import Factored, Factors
-from unskew.protocol.optimiser import Descent
+from unskew.protocol.optimiser import GradientRule
 
 
 def multiplied(seen: list[int]) -> Any:
@@ -34,7 +34,7 @@ def multiplied(seen: list[int]) -> Any:
 def test_every_method_trains_alike(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     want, seen = trained(method, "stacked"), list[int]()
     monkeypatch.setattr(kernels, "LARGE", 0)
-    monkeypatch.setattr(kernels, "descent", lambda device: multiplied(seen))
+    monkeypatch.setattr(kernels, "sgd_kernel", lambda device: multiplied(seen))
     found = trained(method, "stacked")
     for name, tensor in want.items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=1e-11)
@@ -45,7 +45,7 @@ def test_every_method_trains_alike(method: str, monkeypatch: pytest.MonkeyPatch)
 def test_gradients_are_whole_where_they_are_needed(keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     want, seen = trained("fedavg", "stacked", **keys), list[int]()
     monkeypatch.setattr(kernels, "LARGE", 0)
-    monkeypatch.setattr(kernels, "descent", lambda device: multiplied(seen))
+    monkeypatch.setattr(kernels, "sgd_kernel", lambda device: multiplied(seen))
     torch.testing.assert_close(trained("fedavg", "stacked", **keys), want)
     assert not any(seen)
 
@@ -156,4 +156,4 @@ def test_small_weights_and_many_rows_have_whole_gradients(
 def test_nobody_watches_nobody_takes() -> None:
     weights, x = leaf(2, 3, 4), torch.randn(2, 5, 4).double()
     assert factors.who_takes(weights, x) is None
-    assert Descent().gradients(product(x, weights, torch.float64).sum(), [weights])[0].shape == weights.shape
+    assert GradientRule().gradients(product(x, weights, torch.float64).sum(), [weights])[0].shape == weights.shape

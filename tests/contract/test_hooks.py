@@ -155,8 +155,8 @@ def test_recorded_messages_of_several_parts_and_of_the_end(engine: str, spy: Any
 
     for name, cls in (("spy", First), ("spy-2", Second), ("spy-3", Last)):
         spy(cls, name)
-    setting = experiment("fedavg+spy+spy-2+spy-3", engine, record={"rounds": [2], "clients": [0]})
-    us.run(setting, out=tmp_path / "run", data=dataset(), model=network(False))
+    context = experiment("fedavg+spy+spy-2+spy-3", engine, record={"rounds": [2], "clients": [0]})
+    us.run(context, out=tmp_path / "run", data=dataset(), model=network(False))
     kept = {path.name: set(torch_names(path)) for path in (tmp_path / "run" / "messages").glob("*.safetensors")}
     assert kept["000002-0-after-merge.safetensors"] == {"spy/n", "spy-2/n"}
     assert kept["000002-0-at-the-end.safetensors"] == {"spy-3/n"}

@@ -16,7 +16,7 @@ from unskew.engines.stacked import memory, stack
 from unskew.engines.stacked import stacked_engine as stacked
 from unskew.runner.prepare import prepare
 from unskew.server.federation import Federation
-from unskew.wire.message import Together
+from unskew.wire.message import CohortReply
 
 METHODS: dict[str, Any] = {
     "flea": ["flea", {"flea": {"fraction": 0.5}}],
@@ -81,7 +81,7 @@ def test_a_cohorts_messages_are_gone_when_the_next_one_trains(monkeypatch: pytes
     fed.engine.limit = 1  # type: ignore[attr-defined]
     cohort = stacked.StackedEngine._cohort
 
-    def watched(self: Any, *args: Any) -> Together:
+    def watched(self: Any, *args: Any) -> CohortReply:
         gc.collect()
         alive.append([ref() is not None for ref in seen])
         found = cohort(self, *args)
@@ -120,7 +120,7 @@ def test_gradients_of_every_row_inside_a_loss(spy: Any) -> None:
 def test_a_client_is_measured_as_the_stack_will_keep_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a cohort's first step keeps for its backward pass; outside of a stack layers keep other tensors."""
     measured, kept = [], []
-    step = stack._Lane._step
+    step = stack._WidthStep._step
 
     def measure(one: Any) -> int:
         measured.append(memory.bytes_of_step(one))
@@ -130,7 +130,7 @@ def test_a_client_is_measured_as_the_stack_will_keep_it(method: str, monkeypatch
         kept.append(memory.bytes_of_step(lambda: step(lane)) / lane.width)
 
     monkeypatch.setattr(stacked, "bytes_of_step", measure)
-    monkeypatch.setattr(stack._Lane, "_step", count)
+    monkeypatch.setattr(stack._WidthStep, "_step", count)
     fed = federation(method, "stacked")
     fed.play(fed.start())
     assert measured == [pytest.approx(kept[0], rel=0.05)]

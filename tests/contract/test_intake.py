@@ -11,7 +11,7 @@ from unskew.base.tree import State, flatten
 from unskew.server.federation import Federation
 from unskew.server.inbox import Intake
 from unskew.wire.ledger import Entry
-from unskew.wire.message import Together
+from unskew.wire.message import CohortReply
 
 AT_ONCE = ("fedavg", "fedprox", "fedlmd", "scaffold", "moon", "fednova")
 
@@ -33,7 +33,7 @@ def test_at_once_or_one_by_one(method: str, monkeypatch: pytest.MonkeyPatch) -> 
     seen: list[list[int]] = []
     rows = Intake._take_in_rows
 
-    def counted(self: Intake, some: Together) -> None:
+    def counted(self: Intake, some: CohortReply) -> None:
         seen.append(some.clients)
         rows(self, some)
 

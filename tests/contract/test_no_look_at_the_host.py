@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 
 import unskew as us
 from unskew.base.tree import tree_map
-from unskew.client.feed import Cohort, OneClient
+from unskew.client.feed import BatchFeed, SingleClientFeed
 from unskew.client.round import for_steps, step_loss
 
 
@@ -18,10 +18,10 @@ def test_no_loss_needs_a_number_on_the_host(method: str) -> None:
     fed = federation(method, "loop", norm=True)
     snap, _ = fed.play(fed.start())
     fed.store.commit()
-    setting, received, mine = fed.engine.setting, fed.received(snap), fed.store.get(0)  # type: ignore[attr-defined]
-    feed = OneClient(Cohort(setting, setting.source, 2, received, [0], [mine]))
-    parts, _ = setting.in_force(2)
-    model = setting.model
+    context, received, mine = fed.engine.context, fed.received(snap), fed.store.get(0)  # type: ignore[attr-defined]
+    feed = SingleClientFeed(BatchFeed(context, context.client_rows, 2, received, [0], [mine]))
+    parts, _ = context.at_round_on_device(2)
+    model = context.model
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
 
         def without(tree: Any) -> Any:

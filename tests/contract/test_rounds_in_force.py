@@ -11,19 +11,19 @@ SCHEDULE = {"epochs": 1, "batch": 4, "lr": 0.1, "schedule": {"name": "exponentia
 
 
 def test_work_is_that_of_the_round_in_any_order() -> None:
-    setting = federation("fedprox", local=SCHEDULE, rounds=9).engine.setting
+    context = federation("fedprox", local=SCHEDULE, rounds=9).engine.context
     rates = {t: 0.1 * 0.5 ** (t - 1) for t in (1, 2, 3, 9)}
     for round in (1, 2, 3, 1, 9, 2, 9, 1):
-        assert setting.planned(round)[1].lr == pytest.approx(rates[round])
-        assert setting.in_force(round)[1].lr == pytest.approx(rates[round])
+        assert context.at_round(round)[1].lr == pytest.approx(rates[round])
+        assert context.at_round_on_device(round)[1].lr == pytest.approx(rates[round])
 
 
 def test_tensors_are_made_once_a_round_and_not_by_who_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    setting, made, on = federation("fedprox").engine.setting, [], Method.on
+    context, made, on = federation("fedprox").engine.context, [], Method.on
     monkeypatch.setattr(Method, "on", lambda method, *where: made.append(where) or on(method, *where))
     for _ in range(3):
-        setting.planned(1), setting.planned(2)
+        context.at_round(1), context.at_round(2)
     assert not made
     for _ in range(3):
-        setting.in_force(1), setting.planned(2)
+        context.at_round_on_device(1), context.at_round(2)
     assert len(made) == 1

@@ -11,9 +11,9 @@ from torch import nn
 import unskew as us
 from unskew.base.tree import State
 from unskew.client.round import Received
-from unskew.engines.engine import Setting
+from unskew.engines.engine import EngineContext
 from unskew.engines.stacked import scoring
-from unskew.engines.stacked.cuda_graph import Recorded
+from unskew.engines.stacked.cuda_graph import CudaGraph
 from unskew.engines.stacked.fuse import fuse
 from unskew.engines.stacked.layers import for_stack
 from unskew.engines.stacked.stacked_engine import StackedEngine
@@ -68,22 +68,22 @@ def test_rows_in_parts_are_scored_as_rows_at_once(rows: int) -> None:
 
 def test_rows_that_do_not_fit_are_scored_in_smaller_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     fed = federation("fedavg", "stacked")
-    rows, snap, whole = len(fed.engine.setting.splits["test"][1]), fed.start(), Setting.scored
+    rows, snap, whole = len(fed.engine.context.splits["test"][1]), fed.start(), EngineContext.scored
     want, asked = fed.engine.evaluate(1, fed.received(snap), "test"), []
 
-    def small_card(setting: Setting, method: Any, received: Any, x: torch.Tensor, *rest: Any) -> Any:
+    def small_card(context: EngineContext, method: Any, received: Any, x: torch.Tensor, *rest: Any) -> Any:
         asked.append(len(x))
         if asked[-1] > 5:
             raise torch.OutOfMemoryError
-        return whole(setting, method, received, x, *rest)
+        return whole(context, method, received, x, *rest)
 
-    monkeypatch.setattr(Setting, "scored", small_card)
+    monkeypatch.setattr(EngineContext, "scored", small_card)
     for _ in range(2):
         found = fed.engine.evaluate(1, fed.received(snap), "test")
         assert torch.equal(found.confusion, want.confusion)
         assert found.loss == pytest.approx(want.loss)
     assert asked.count(rows) == 1
-    monkeypatch.setattr(Setting, "scored", lambda *args: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    monkeypatch.setattr(EngineContext, "scored", lambda *args: (_ for _ in ()).throw(torch.OutOfMemoryError))
     with pytest.raises(torch.OutOfMemoryError):
         fed.engine.evaluate(1, fed.received(snap), "test")
 
@@ -91,14 +91,14 @@ def test_rows_that_do_not_fit_are_scored_in_smaller_chunks(monkeypatch: pytest.M
 def test_a_recorded_pass_scores_the_model_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is recorded reads the memory it was recorded with, whatever is handed over later."""
 
-    class Played(Recorded):
+    class Played(CudaGraph):
         def __call__(self) -> None:
             scoring = fed.engine._scoring
             self._first = getattr(self, "_first", scoring._now)
             scoring._now = self._first
             super().__call__()
 
-    monkeypatch.setattr(scoring, "Recorded", Played)
+    monkeypatch.setattr(scoring, "CudaGraph", Played)
     fed, loop = federation("fedavg", "stacked"), federation("fedavg", "loop")
     models = [fed.start().model, {k: t + 0.3 * torch.randn_like(t) for k, t in fed.start().model.items()}]
     for model in (*models, models[0]):
@@ -140,10 +140,10 @@ def test_a_part_that_changes_the_batch_is_asked_in_every_evaluation() -> None:
             return batch if train else replace(batch, x=batch.x + received["by"])
 
     fed = federation("fedavg", "stacked")
-    parts = (*fed.engine.setting.method.parts, Shifts())
-    setting = replace(fed.engine.setting, method=replace(fed.engine.setting.method, parts=parts))
+    parts = (*fed.engine.context.method.parts, Shifts())
+    context = replace(fed.engine.context, method=replace(fed.engine.context.method, parts=parts))
     losses = [
-        scoring.Scoring(setting).score(1, Received(fed.start().model, {parts[-1].name: {"by": by}}), "test").loss
+        scoring.Scoring(context).score(1, Received(fed.start().model, {parts[-1].name: {"by": by}}), "test").loss
         for by in (0.0, 1.0)
     ]
     assert losses[0] == pytest.approx(fed.engine.evaluate(1, fed.received(fed.start()), "test").loss, 1e-9)

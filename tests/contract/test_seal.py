@@ -26,7 +26,7 @@ def halved() -> Iterator[str]:
 
     @us.part("test-half")
     class Half(us.Part):
-        def seal(self, letter: us.Letter) -> tuple[Message, State]:
+        def seal(self, letter: us.OutgoingUpdate) -> tuple[Message, State]:
             start, update = letter.start, letter.update
             sent = {n: start[n] + d / 2 for n, d in update.items()}
             return {"average": {"weights": letter.message["average"]["weights"] | sent}}, {}  # type: ignore[operator]
@@ -118,7 +118,7 @@ def test_a_recorded_message_is_what_was_sent(code: str, tmp_path: Path, engine: 
     assert size_in_bytes(wire) == rows[rows["direction"] == "up"]["bytes"].sum()
     fed = federation(f"fedavg-{code}", engine)
     snap = fed.start()
-    letter = us.Letter({"average": {"weights": wire}}, fed.method.update, snap.model, fed.model.shared)
+    letter = us.OutgoingUpdate({"average": {"weights": wire}}, fed.method.update, snap.model, fed.model.shared)
     opened = fed.method.seals[0].open(letter)["average"]["weights"]
     assert opened.keys() == snap.model.keys()  # type: ignore[union-attr]
 
@@ -130,7 +130,7 @@ def test_sealing_draws_shift_no_other_draw(engine: str) -> None:
     ours, theirs = (sent(one.play(one.start())[0]) for one in (fed, plain))
     start = fed.start().model
     for client, message in theirs.items():
-        letter = us.Letter(ours[client], fed.method.update, start, fed.model.shared)
+        letter = us.OutgoingUpdate(ours[client], fed.method.update, start, fed.model.shared)
         opened = fed.method.seals[0].open(letter)["average"]["weights"]
         for name, w in message["average"]["weights"].items():  # type: ignore[union-attr]
             step = (w - start[name]).abs().max() / 127

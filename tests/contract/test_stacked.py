@@ -14,7 +14,7 @@ from unskew.base.tree import State
 from unskew.client import feed
 from unskew.engines.stacked import kernels, memory, stack
 from unskew.engines.stacked import stacked_engine as stacked
-from unskew.engines.stacked.prefetch import Ahead
+from unskew.engines.stacked.prefetch import Prefetch
 from unskew.models.model import Model
 from unskew.server.federation import Federation
 
@@ -114,12 +114,12 @@ def test_widths_train_in_one_memory_and_leave_nothing_there(monkeypatch: pytest.
     pools: list[object] = []
     monkeypatch.setattr(stack, "new_pool", lambda device: pools.append(object()) or pools[-1])
     monkeypatch.setattr(kernels, "LARGE", 0)
-    monkeypatch.setattr(kernels, "descent", lambda device: multiplied(taken))
+    monkeypatch.setattr(kernels, "sgd_kernel", lambda device: multiplied(taken))
     fed, taken = federation("moon", "stacked", norm=True, local=LOCAL), list[int]()
     one_round(fed)
     made = fed.engine._stack
-    assert [lane.step._pool for lane in made._lanes.values()] == pools * 3
-    left = [pairs for lane in made._lanes.values() for pairs in lane.factors._found.values()]
+    assert [lane.step._pool for lane in made._width_steps.values()] == pools * 3
+    left = [pairs for lane in made._width_steps.values() for pairs in lane.factors._found.values()]
     assert (left, set(taken)) == ([[]] * 9, {3})  # three layers' factors in each of three widths, all used up
 
 
@@ -227,7 +227,7 @@ def test_plans_made_ahead_are_the_plans_made_then(cohort: int, monkeypatch: pyte
 def test_shapes_known_from_an_earlier_round_are_those_of_this_one() -> None:
     """Ahead of time they are made once for all rounds whose plans have the same shapes."""
     fed = federation("scaffold", "stacked", rounds=3, absence=[])
-    ahead = Ahead(fed.engine.setting)  # type: ignore[attr-defined]
+    ahead = Prefetch(fed.engine.context)  # type: ignore[attr-defined]
     ahead._useful = True
     for round in (1, 2, 3):
         whole = ahead.prepare(round, fit=fed.task.clients)

@@ -176,11 +176,11 @@ def test_a_run_trains_and_scores_the_rows_asked_for(frozen: bool, test: bool) ->
     augment = {"crop": 2, "flip": True, "frozen": frozen, "test": test}
     experiment = us.Experiment(data={"name": "toy", "augment": augment}, partition={"name": "iid", "clients": 2})
     prepared = prepare_run(experiment, data=data)
-    setting = prepared.federation.engine.setting
-    assert torch.equal(setting.source.x, x[:40]) == (not frozen)
-    assert torch.equal(setting.splits["test"][0], x[40:]) == (not test)
-    assert bool(setting.source.augment) == (not frozen)
-    assert torch.equal(prepared.dataset.train.x, setting.source.x)
+    context = prepared.federation.engine.context
+    assert torch.equal(context.client_rows.x, x[:40]) == (not frozen)
+    assert torch.equal(context.splits["test"][0], x[40:]) == (not test)
+    assert bool(context.client_rows.augment) == (not frozen)
+    assert torch.equal(prepared.dataset.train.x, context.client_rows.x)
     told = [line for line in prepared.header if line.startswith("augment")]
     assert len(told) == (frozen or test)
     assert all(("training rows" in line, "test rows" in line) == (frozen, test) for line in told)

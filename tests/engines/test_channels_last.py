@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from unskew.engines.channels_last import Flatten, laid_out
+from unskew.engines.channels_last import Flatten, to_channels_last
 from unskew.engines.loop.loop_engine import for_cpu
 from unskew.models.layers import SeededDropout, innermost
 from unskew.models.model import Model
@@ -60,4 +60,4 @@ def test_a_derivative_of_a_derivative_goes_through() -> None:
 def test_rows_of_a_net_that_convolves_are_laid_out() -> None:
     x = torch.rand(4, 3, 5, 5)
     nets = [nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten()), nn.Sequential(nn.Flatten(), nn.Linear(75, 2))]
-    assert [innermost(laid_out(x, Model(net))) for net in nets] == [True, False]
+    assert [innermost(to_channels_last(x, Model(net))) for net in nets] == [True, False]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from unskew.engines.stacked.cuda_graph import Pool, Recorded, new_pool
+from unskew.engines.stacked.cuda_graph import CudaGraph, Pool, new_pool
 
 GPU = torch.device("cuda")
 
@@ -35,7 +35,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_run_then_recorded_then_played(seen: list[str]) -> None:
-    step = Recorded(lambda: seen.append("run"), GPU)
+    step = CudaGraph(lambda: seen.append("run"), GPU)
     for _ in range(4):
         step()
     # Recording runs the function without effect on the device, so the second step is played once as well.
@@ -45,7 +45,7 @@ def test_run_then_recorded_then_played(seen: list[str]) -> None:
 def test_steps_of_one_pool_are_recorded_in_it(seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
     pool = new_pool(GPU)
-    for step in [Recorded(lambda: None, GPU, pool) for _ in range(2)]:
+    for step in [CudaGraph(lambda: None, GPU, pool) for _ in range(2)]:
         step()
         step()
     assert seen == ["record in (0, 7)", "end", "play"] * 2
@@ -53,7 +53,7 @@ def test_steps_of_one_pool_are_recorded_in_it(seen: list[str], monkeypatch: pyte
 
 
 def test_a_cpu_just_runs(seen: list[str]) -> None:
-    step = Recorded(lambda: seen.append("run"), torch.device("cpu"))
+    step = CudaGraph(lambda: seen.append("run"), torch.device("cpu"))
     for _ in range(3):
         step()
     assert seen == ["run"] * 3
@@ -65,7 +65,7 @@ def test_what_cannot_be_recorded_goes_on_with_a_warning(seen: list[str]) -> None
             raise RuntimeError("operation not permitted when stream is capturing")
         seen.append("run")
 
-    step = Recorded(run, GPU)
+    step = CudaGraph(run, GPU)
     step()
     with pytest.warns(UserWarning, match="not permitted"):
         step()
@@ -79,7 +79,7 @@ def test_want_of_memory_is_not_swallowed(seen: list[str]) -> None:
             raise torch.OutOfMemoryError("no memory")
         seen.append("run")
 
-    step = Recorded(run, GPU)
+    step = CudaGraph(run, GPU)
     step()
     with pytest.raises(torch.OutOfMemoryError):
         step()
@@ -96,7 +96,7 @@ def test_nothing_is_collected_while_a_step_is_recorded(seen: list[str], fails: b
         if recording and fails:
             raise RuntimeError("not possible")
 
-    step = Recorded(run, GPU)
+    step = CudaGraph(run, GPU)
     step()
     step()
     assert seen[:3] == ["collector True", "record", "collector False"]

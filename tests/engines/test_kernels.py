@@ -27,7 +27,7 @@ from torch.func import functional_call, vmap
 from unskew.engines.stacked import kernels
 from unskew.engines.stacked.fuse import fuse
 from unskew.engines.stacked.layers import for_stack
-kernels.there_are = lambda device: True
+kernels.available = lambda device: True
 torch.manual_seed(0)
 net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 5, 3), nn.Flatten(),
                     nn.ReLU(inplace=True), nn.Linear(20, 2))
@@ -41,7 +41,7 @@ for a, b in zip(*(torch.autograd.grad(out.square().sum(), list(state.values())) 
 """
 SGD = """
 import torch
-from unskew.protocol.optimiser import Descent, slots_of
+from unskew.protocol.optimiser import GradientRule, optimiser_slots
 from unskew.protocol.work import Work
 from unskew.engines.stacked.kernels import sgd as descending
 descending.SMALL = 100
@@ -53,8 +53,8 @@ for keys in ({}, {"momentum": 0.9, "weight_decay": 0.1}, {"momentum": 0.9, "nest
     work, rate = Work(batch=1, lr=1.0, **keys), torch.zeros(())
     ours = [torch.randn(2, 3000), torch.randn(2, 40), torch.randn(2, 300).double(), torch.randn(500, 2).T]
     theirs = [t.clone().requires_grad_() for t in ours]
-    descent = Descent(sgd=descending.descend)
-    optimiser = work.make(ours, [slots_of(work, t) for t in ours], rate, descent)
+    descent = GradientRule(sgd=descending.descend)
+    optimiser = work.make(ours, [optimiser_slots(work, t) for t in ours], rate, descent)
     optimiser._fused, optimiser.lr = True, rate  # as on a GPU
     known = torch.optim.SGD(theirs, 1.0, **keys)
     for lr in (0.1, 0.05, 0.2):
@@ -69,13 +69,13 @@ for keys in ({}, {"momentum": 0.9, "weight_decay": 0.1}, {"momentum": 0.9, "nest
 """
 ALONG = """
 import torch
-from unskew.protocol.optimiser import Descent, slots_of
+from unskew.protocol.optimiser import GradientRule, optimiser_slots
 from unskew.protocol.work import Work
 from unskew.engines.stacked import kernels
 from unskew.engines.stacked.lowrank_grad import Factors
 from unskew.engines.stacked.kernels import sgd as descending
 from unskew.engines.stacked.linear_grad import product
-kernels.there_are, kernels.LARGE, descending.SMALL = lambda device: True, 1000, 100
+kernels.available, kernels.LARGE, descending.SMALL = lambda device: True, 1000, 100
 seen = []
 kernel = descending.follow
 descending.follow = lambda leaf, *others: (seen.append(others[2] is not None), kernel(leaf, *others))
@@ -86,7 +86,8 @@ for pull in (0.0, 0.1):
     theirs = [t.detach().clone().requires_grad_() for t in ours]
     known = torch.optim.SGD(theirs, 0.05, momentum=0.9, weight_decay=0.1)
     factors = Factors(ours)
-    optimiser = work.make(ours, [slots_of(work, t) for t in ours], rate, Descent(factors.gradients, descending.descend))
+    slots = [optimiser_slots(work, t) for t in ours]
+    optimiser = work.make(ours, slots, rate, GradientRule(factors.gradients, descending.descend))
     optimiser._fused, optimiser.lr = True, rate  # as on a GPU
     for _ in range(3):
         x = torch.randn(2, 7, 30)
@@ -145,7 +146,7 @@ def test_a_plane_that_no_program_holds_is_pooled_by_pytorch(
 
     pooling = SimpleNamespace(Pool=SimpleNamespace(apply=note))
     monkeypatch.setitem(sys.modules, "unskew.engines.stacked.kernels.pooling", pooling)
-    monkeypatch.setattr(kernels, "ours", lambda *_: True)
+    monkeypatch.setattr(kernels, "supported", lambda *_: True)
     x, bias = torch.randn(1, 1, 2, side, side), torch.randn(1, 1)
     out = kernels.pool(x, bias, 1, True, 2)
     assert len(calls) == taken
@@ -177,7 +178,7 @@ def test_convolutions_that_the_kernels_cannot_do_are_left_to_pytorch(
     monkeypatch.setitem(
         sys.modules, "unskew.engines.stacked.kernels.convolution", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
     )
-    monkeypatch.setattr(kernels, "ours", lambda *_: True)
+    monkeypatch.setattr(kernels, "supported", lambda *_: True)
     x, w = torch.randn(1, 2, 3, 9, 9), torch.randn(1, 4, 2, *sides)
     out = kernels.convolve(x, w, None, 1, padding, False, 1, False)
     assert len(calls) == taken
@@ -203,7 +204,7 @@ def test_what_comes_after_a_convolution_goes_into_its_kernel(
     monkeypatch.setitem(
         sys.modules, "unskew.engines.stacked.kernels.convolution", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
     )
-    monkeypatch.setattr(kernels, "ours", lambda x, *_: len(calls) == 0)
+    monkeypatch.setattr(kernels, "supported", lambda x, *_: len(calls) == 0)
     x, w, bias = torch.randn(1, 2, 3, side, side), torch.randn(1, 4, 2, 3, 3), torch.randn(1, 4)
     out = kernels.convolve(x, w, bias, 1, 1, True, k, True)
     assert calls == [(bias, 1, 1, True, k, True) if joined else (None, 1, 1, False, 1, False)]
@@ -214,11 +215,18 @@ def test_what_comes_after_a_convolution_goes_into_its_kernel(
 
 def test_tensors_of_an_inner_map_or_derivative_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU with Triton: kernels have no rule for them, whichever of a function's tensors it is."""
-    monkeypatch.setattr(kernels, "there_are", lambda device: True)
+    monkeypatch.setattr(kernels, "available", lambda device: True)
     plain, seen = torch.ones(2, 3), []
 
     def look(x: Tensor) -> Tensor:
-        seen.append((kernels.ours(x), kernels.ours(plain, x), kernels.ours(plain, None), kernels.ours(plain)))
+        seen.append(
+            (
+                kernels.supported(x),
+                kernels.supported(plain, x),
+                kernels.supported(plain, None),
+                kernels.supported(plain),
+            )
+        )
         return x.sum()
 
     torch.func.vmap(look)(plain)
@@ -256,13 +264,13 @@ def test_rows_that_the_kernel_cannot_pick_are_left_to_pytorch(
         return prepare(x[index])
 
     monkeypatch.setitem(sys.modules, "unskew.engines.stacked.kernels.gather_augment", SimpleNamespace(pick=note))
-    monkeypatch.setattr(kernels, "there_are", lambda device: True)
+    monkeypatch.setattr(kernels, "available", lambda device: True)
     monkeypatch.setattr(kernels, "IMAGE", limit)
     x, index = torch.randint(256, (9, *shape)).to(kind), torch.tensor([2, 2, 8, 0])
     one = [0.5] * shape[0]
     ours = preparer(one, one, shape, torch.device("cpu"), to)
     prepare = ours if known else lambda x: ours(x)
-    out = kernels.rows(x, index, Augment(), {}, prepare, to)
+    out = kernels.gather_rows(x, index, Augment(), {}, prepare, to)
     assert (out.shape, out.dtype) == ((4, *shape), to)
     assert calls == ([(Augment(), {})] if taken and limit > 30 else [])
     assert torch.equal(out, ours(x[index]))
@@ -273,7 +281,7 @@ def test_rows_without_a_kernel_are_augmented_and_prepared() -> None:
     x, index = torch.randint(256, (9, 3, 6, 6)).byte(), torch.tensor([5, 1, 5])
     draw = {name: t[0] for name, t in augment.draw(np.random.default_rng(0), 1, 3, (3, 6, 6)).items()}
     prepare = Prepare(None, None, torch.float32)
-    out = kernels.rows(x, index, augment, draw, prepare, torch.float64)
+    out = kernels.gather_rows(x, index, augment, draw, prepare, torch.float64)
     assert out.dtype == torch.float64
     assert torch.equal(out, augment.apply(x[index], draw, prepare).double())
 
@@ -306,9 +314,9 @@ def test_a_large_layer_is_moved_along_its_factors() -> None:
 def test_leaves_are_moved_by_a_kernel_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = SimpleNamespace(descend=lambda *_: None)
     monkeypatch.setitem(sys.modules, "unskew.engines.stacked.kernels.sgd", kernel)
-    assert kernels.descent(torch.device("cpu")) is None
-    monkeypatch.setattr(kernels, "there_are", lambda device: True)
-    assert kernels.descent(torch.device("cpu")) is kernel.descend
+    assert kernels.sgd_kernel(torch.device("cpu")) is None
+    monkeypatch.setattr(kernels, "available", lambda device: True)
+    assert kernels.sgd_kernel(torch.device("cpu")) is kernel.descend
 
 
 def values() -> dict[str, tuple[Tensor, Tensor, bool]]:
@@ -334,16 +342,16 @@ def test_a_value_is_written_to_every_client(name: str, there: bool, monkeypatch:
         SimpleNamespace(write=lambda *given: calls.append(given)),
     )
     monkeypatch.setattr(kernels, "LAUNCH", 0)
-    monkeypatch.setattr(kernels, "there_are", lambda device: there)
-    kernels.spread([place], [value])
+    monkeypatch.setattr(kernels, "available", lambda device: there)
+    kernels.broadcast_to_clients([place], [value])
     assert len(calls) == (taken and there)
     assert calls or torch.equal(place, value.to(place.dtype).expand(place.shape))
 
 
 def test_a_small_value_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "there_are", lambda device: True)
+    monkeypatch.setattr(kernels, "available", lambda device: True)
     place = torch.zeros(3, 4)
-    kernels.spread([place], [torch.ones(4)])
+    kernels.broadcast_to_clients([place], [torch.ones(4)])
     assert place.sum() == 12
 
 
@@ -370,10 +378,10 @@ def test_products_that_wait_for_their_weights_are_ours_in_float32(
         return torch.bmm(given[0], given[1].transpose(1, 2))
 
     monkeypatch.setitem(sys.modules, "unskew.engines.stacked.kernels.matmul_fp32", SimpleNamespace(product=note))
-    monkeypatch.setattr(kernels, "splits", lambda: splits)
-    monkeypatch.setattr(kernels, "there_are", lambda device: True)
+    monkeypatch.setattr(kernels, "has_tf32", lambda: splits)
+    monkeypatch.setattr(kernels, "available", lambda device: True)
     monkeypatch.setattr(kernels, "LARGE", limit)
     x, w = torch.randn(2, rows, 4).to(kind), torch.randn(2, 3, 4).to(kind)
     with precision("tf32" if tf32 else "float32"):
-        torch.testing.assert_close(kernels.times(x, w), torch.bmm(x, w.transpose(1, 2)))
+        torch.testing.assert_close(kernels.matmul(x, w), torch.bmm(x, w.transpose(1, 2)))
     assert len(calls) == taken

@@ -114,16 +114,16 @@ def test_what_follows_a_layer_goes_into_it() -> None:
     pooled = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.ReLU())
     blocks = fuse(layers.for_stack(nn.Sequential(units, pooled, nn.Sequential(nn.Conv2d(4, 4, 1)), nn.ReLU())))
     kinds = [[type(layer).__name__ for layer in block.modules() if not list(layer.children())] for block in blocks]
-    # After a normalisation pooling stays, and so does a cut that begins another block: a cut may look before it.
+    # After a normalisation pooling stays, and so does a ReLU that begins another block: a cut may look before it.
     assert kinds == [["Conv2d", "BatchNorm2d", "Identity", "MaxPool2d"], ["Conv2d", "Identity", "Identity", "ReLU"],
                      ["Conv2d"], ["ReLU"]]  # fmt: skip
-    assert (units[0][1].cut, pooled[0].cut, pooled[0].pool) == (True, True, 2)
+    assert (units[0][1].relu, pooled[0].relu, pooled[0].pool) == (True, True, 2)
 
 
 def test_a_layer_that_is_used_twice_takes_nothing_in() -> None:
     conv = nn.Conv2d(3, 3, 3, padding=1)
     blocks = fuse(layers.for_stack(nn.Sequential(nn.Sequential(conv, nn.ReLU(), conv), nn.Flatten())))
-    assert (blocks[0][0].cut, type(blocks[0][1])) == (False, nn.ReLU)
+    assert (blocks[0][0].relu, type(blocks[0][1])) == (False, nn.ReLU)
 
 
 def test_dropout_of_a_stack_is_each_clients_own() -> None:

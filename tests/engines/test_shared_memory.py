@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from unskew.engines.loop.shared_memory import Arena
+from unskew.engines.loop.shared_memory import SharedMemory
 from unskew.engines.loop.workers import can_fork
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="worker processes need fork")
@@ -26,13 +26,13 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def test_every_type_and_shape_comes_back() -> None:
-    arena = Arena()
+    arena = SharedMemory()
     assert same(arena.take(arena.put(STATE)), STATE)
     arena.close()
 
 
 def test_it_grows_and_what_was_taken_stays() -> None:
-    arena = Arena()
+    arena = SharedMemory()
     small = arena.take(arena.put({"x": torch.ones(4)}))
     large = arena.take(arena.put({"x": torch.full((5000,), 2.0)}))
     assert small["x"].tolist() == [1.0] * 4
@@ -42,7 +42,7 @@ def test_it_grows_and_what_was_taken_stays() -> None:
 
 def test_a_forked_process_writes_what_its_parent_reads() -> None:
     """Also after it grew there: the parent has looked at a smaller one before."""
-    arena = Arena()
+    arena = SharedMemory()
     arena.take(arena.put({"x": torch.zeros(1)}))
     big = {"x": torch.arange(100_000)}
     child = os.fork()
@@ -60,7 +60,7 @@ def test_a_forked_process_writes_what_its_parent_reads() -> None:
 
 def test_pythons_without_memory_files_have_a_temporary_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    arena = Arena()
+    arena = SharedMemory()
     assert same(arena.take(arena.put(STATE)), STATE)
     arena.close()
     arena.close()  # a second time does no harm
@@ -69,6 +69,6 @@ def test_pythons_without_memory_files_have_a_temporary_one(monkeypatch: pytest.M
 def test_an_arena_that_is_dropped_closes_its_file() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
-        Arena().put(STATE)
+        SharedMemory().put(STATE)
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -12,7 +12,7 @@ import torch
 import unskew as us
 from unskew.base.tree import State
 from unskew.engines.loop import workers
-from unskew.engines.loop.shared_memory import Arena
+from unskew.engines.loop.shared_memory import SharedMemory
 from unskew.engines.loop.workers import Workers, can_fork
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="worker processes need fork")
@@ -128,14 +128,14 @@ def test_what_is_told_to_all_is_the_last_that_was(pool: Workers) -> None:
 
 def test_a_worker_is_asked_again_before_its_answer_is_taken_out(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     """And its next answer does not lie where the last one does: both are whole."""
-    take, busy = Arena.take, []
+    take, busy = SharedMemory.take, []
 
-    def slow(self: Arena, layout: Any) -> State:
+    def slow(self: SharedMemory, layout: Any) -> State:
         time.sleep(0.2)  # long enough for another answer
         busy.append(any(end.poll() for end in pool._ends))
         return take(self, layout)
 
-    monkeypatch.setattr(Arena, "take", slow)
+    monkeypatch.setattr(SharedMemory, "take", slow)
     answers = list(pool.ask(asked("add", range(6))))
     assert [body["x"].unique().tolist() for _, body in answers] == [[k + 1.0] for k in range(6)]
     assert busy[0]

@@ -61,7 +61,7 @@ def test_fisher_is_the_mean_of_squared_batch_gradients() -> None:
     """Client 1 of five rows, batches of four: gradients of the mean over 4 and over 1 row, squared, averaged."""
     fed = federation("fedcurv")
     ((snap, _),) = played(fed, 1)
-    source, setting = fed.engine.setting.source, fed.engine.setting
+    source, context = fed.engine.context.client_rows, fed.engine.context
     pick = fed.plan.part_draws(fed.method.parts[-1], "share", 1, 1, _sizes(5))["pick"]
     model = Model(network(), dtype=torch.float64)
     leaves = leaves_of(model) | {
@@ -70,7 +70,7 @@ def test_fisher_is_the_mean_of_squared_batch_gradients() -> None:
     squares = []
     for batch in pick:
         rows = source.index[1][batch[batch >= 0]]
-        loss = F.cross_entropy(model.run(leaves, setting.source.prepare(source.x[rows])), source.y[rows])
+        loss = F.cross_entropy(model.run(leaves, context.client_rows.prepare(source.x[rows])), source.y[rows])
         squares.append([g.pow(2) for g in torch.autograd.grad(loss, list(leaves.values()))])
     for (name, _), *grads in zip(leaves.items(), *squares):
         torch.testing.assert_close(fed.store.get(1)["curv"][f"u {name}"], sum(grads) / len(grads))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from toolbox import equal, federation, last_model, messages, played
 
-from unskew.client.feed import Cohort
+from unskew.client.feed import BatchFeed
 
 SIZES = (30, 25, 4, 1)  # with a tenth: 3, 2, 0 and 0 rows
 
@@ -17,7 +17,7 @@ def test_the_pool_is_a_tenth_of_everybodys_rows_collected_before_round_one() -> 
     assert len(pool["rows"]) == len(pool["labels"]) == sum(round(0.1 * n) for n in SIZES) == 5
     up = {e.client: e.bytes for e in snap.ledger.entries if (e.kind, e.direction) == ("raw", "up")}
     assert up == {0: 3 * 40, 1: 2 * 40, 2: 0, 3: 0}
-    source = fed.engine.setting.source
+    source = fed.engine.context.client_rows
     held = source.prepare(source.x[source.index[0]]).double()
     assert all((row == held).all(1).any() for row in pool["rows"][:3])
 
@@ -35,7 +35,7 @@ def test_an_epoch_is_longer_and_weights_are_not() -> None:
     fed = federation("feddata", SIZES)
     ((snap, _),) = played(fed, 1)
     received = fed.received(snap)
-    feed = Cohort(fed.engine.setting, fed.engine.setting.source, 2, received, [3], [{}])
+    feed = BatchFeed(fed.engine.context, fed.engine.context.client_rows, 2, received, [3], [{}])
     assert feed.steps == [2 * 2]
     batch = feed.between(0, 4, 1).batch
     seen = batch["x"][batch["w"] > 0]

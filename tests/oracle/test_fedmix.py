@@ -132,7 +132,7 @@ def test_means_are_of_disjoint_groups_and_the_rest_is_dropped() -> None:
     """25 rows give two means of ten, 10 give one, 9 and 1 give none, which is recorded."""
     fed = federation("fedmix", SIZES)
     (snap, _), *_ = played(fed, 2)
-    source, mine = fed.engine.setting.source, snap.parts["mix"]
+    source, mine = fed.engine.context.client_rows, snap.parts["mix"]
     assert {e.client: e.bytes for e in snap.ledger.entries if (e.artefact, e.direction) == ("means", "up")} == {
         0: 2 * 40, 1: 40, 2: 0, 3: 0,
     }  # fmt: skip
@@ -148,7 +148,7 @@ def test_means_of_one_label() -> None:
     """Every soft label is a hard one; groups of two labels are dropped."""
     fed = federation([{"fedmix": {"group": 3, "same_class": True}}], SIZES)
     (snap, _), *_ = played(fed, 1)
-    labels, source = snap.parts["mix"]["labels"], fed.engine.setting.source
+    labels, source = snap.parts["mix"]["labels"], fed.engine.context.client_rows
     assert labels.max(1).values.eq(1).all()
     assert 5 < len(labels) <= sum(n // 3 for n in SIZES)
     mean, label = snap.parts["mix"]["means"][0], labels[0].argmax()

@@ -30,7 +30,7 @@ def test_equal_steps_are_fedavg() -> None:
 
 def test_proximal_recursion() -> None:
     """a <- a (1 - eta mu) + 1 with eta mu = 0.1: 1, 1.9, 2.71."""
-    work = Work(batch=4, lr=0.1, pull=1.0)
+    work = Work(batch=4, lr=0.1, prox_strength=1.0)
     assert [work.effective_steps(n) for n in (1, 2, 3)] == pytest.approx([1.0, 1.9, 2.71])
 
 
@@ -42,7 +42,7 @@ def test_pull_is_what_a_proximal_term_does(momentum: float) -> None:
     for _ in range(5):
         w.grad = 1 + 0.7 * w.detach()
         optimiser.step()
-    work = Work(batch=4, lr=0.1, momentum=momentum, pull=0.7)
+    work = Work(batch=4, lr=0.1, momentum=momentum, prox_strength=0.7)
     assert -w.item() / 0.1 == pytest.approx(work.effective_steps(5))
 
 

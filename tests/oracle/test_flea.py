@@ -119,7 +119,7 @@ def test_without_buffer_and_strengths_a_round_is_fedavg(norm: bool) -> None:
 
 def test_the_buffer_is_that_of_the_last_rounds_clients_and_of_the_new_model() -> None:
     fed = federation("flea", SIZES, participation=0.5, norm=True)
-    source = fed.engine.setting.source
+    source = fed.engine.context.client_rows
     for snap, report in played(fed, 4):
         mine, here = snap.parts["flea"], fed.plan.participants(snap.round)
         assert sorted(set(mine["owners"].tolist())) == here

@@ -69,7 +69,7 @@ def test_cross_entropy_keeps_its_whole_weight(method: str) -> None:
 def test_the_model_is_scored_without_scale_shift_or_smoothing(method: str) -> None:
     fed = federation(method)
     ((snap, _),) = played(fed, 1)
-    x, y = fed.engine.setting.splits["test"][:2]
+    x, y = fed.engine.context.splits["test"][:2]
     net = network().double()
     net.load_state_dict(snap.model)
     want = F.cross_entropy(net(x.double()), y, reduction="sum").item()

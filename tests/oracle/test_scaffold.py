@@ -20,7 +20,7 @@ from toolbox import (
 
 from unskew.base.errors import UserError
 from unskew.base.tree import State
-from unskew.client.round import End, Facts
+from unskew.client.round import ClientFacts, End
 from unskew.methods.scaffold import Scaffold
 from unskew.models.model import Model
 from unskew.protocol.work import Work
@@ -37,7 +37,7 @@ def end_of(final: float, steps: float, effective: float, c: float = 0.0, mine: f
         final={"w": number(final), "s": number(5.0)},
         mine={"w": number(mine)},
         received={"c": {"w": number(c)}},
-        facts=Facts(number(1.0), torch.ones(3)),
+        facts=ClientFacts(number(1.0), torch.ones(3)),
         steps=number(steps),
         effective_steps=number(effective),
         lr=number(0.1),

@@ -67,7 +67,7 @@ def equal(a: State, b: State) -> bool:
 
 def train_by_hand(fed: Federation, start: State, round: int, client: int, correct: State | None = None) -> State:
     """One client's round in plain PyTorch, partial batches and all; `correct` is added to every gradient."""
-    source, (_, work) = fed.engine.setting.source, fed.method.now(round, fed.task)
+    source, (_, work) = fed.engine.context.client_rows, fed.method.at_round(round, fed.task)
     net = network().double()
     net.load_state_dict(start)
     optimiser = torch.optim.SGD(

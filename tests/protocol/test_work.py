@@ -9,7 +9,7 @@ from torch import Tensor
 from unskew.client.round import descend_step
 from unskew.config.experiment import LocalConfig
 from unskew.protocol import work as module
-from unskew.protocol.optimiser import Descent, slots_of
+from unskew.protocol.optimiser import GradientRule, optimiser_slots
 from unskew.protocol.work import Work
 
 FEDLMD = {"lr": 0.01, "schedule": {"name": "exponential", "rate": 0.99}}
@@ -253,7 +253,7 @@ def test_an_engines_own_descent_takes_the_place_of_torchs(momentum: float) -> No
         velocities[:] = [torch.full_like(leaf, 3.0) for leaf in leaves] if keys["momentum"] else []
 
     leaf, found = torch.zeros(2, 3, requires_grad=True), object()
-    optimiser = work.make([leaf], descent=Descent(lambda loss, leaves: [found], descend))
+    optimiser = work.make([leaf], descent=GradientRule(lambda loss, leaves: [found], descend))
     for _ in range(2):
         optimiser.step(optimiser.gradients(leaf.sum()))
     (leaves, grads, before, keys), (_, _, after, _) = calls
@@ -286,7 +286,7 @@ def test_slots_made_before_and_a_rate_in_a_tensor_change_nothing(kind: dict) -> 
     for fused in (False, True):
         torch.manual_seed(0)
         leaves = [torch.randn(3, 4, requires_grad=True), torch.randn(2, requires_grad=True)]
-        optimiser = work.make(leaves, [slots_of(work, leaf) for leaf in leaves] if fused else ())
+        optimiser = work.make(leaves, [optimiser_slots(work, leaf) for leaf in leaves] if fused else ())
         rate = torch.tensor(work.lr)
         if fused:
             optimiser._fused, optimiser.lr = True, rate

@@ -19,7 +19,7 @@ from unskew.audit.metrics.exposure import exposure
 from unskew.client.plan import Plan
 from unskew.compare import grid as grids
 from unskew.data.partition import split
-from unskew.engines.engine import Setting
+from unskew.engines.engine import EngineContext
 from unskew.engines.stacked.stacked_engine import StackedEngine
 from unskew.reproduce.figures import FIGURES, betas, clusters, holdings, leaks, mixing, sweep
 from unskew.reproduce.figures.figure import recipe_of, wanted
@@ -233,8 +233,8 @@ def test_figure3_on_a_gpu_makes_no_round_ready_whose_clients_are_not_dealt(
     played = [Played("fedavg", "", 0, load(tmp_path / "run"))]
     by_loop = clusters.data(played)
 
-    def stacked(setting: Setting, workers: int) -> StackedEngine:
-        engine = StackedEngine(setting)
+    def stacked(context: EngineContext, workers: int) -> StackedEngine:
+        engine = StackedEngine(context)
         engine._ahead._useful = True  # as on a GPU
         return engine
 

@@ -155,7 +155,7 @@ def test_logger_that_fails_is_blamed_and_the_round_is_kept(
 
     monkeypatch.setattr(sys.modules["mlflow"], "log_metrics", fail, raising=False)
     with pytest.raises(
-        us.UserError, match=r"unskew\.track\.mlflow.* failed after round 1 with ConnectionError: no server"
+        us.UserError, match=r"unskew\.runner\.trackers\.mlflow.* failed after round 1 with ConnectionError: no server"
     ):
         toys.play(tmp_path / "run", track="mlflow")
     assert toys.manifest(tmp_path / "run")["round"] == 1
@@ -171,7 +171,9 @@ def test_logger_that_cannot_end_is_blamed_and_the_run_can_go_on(
         raise ConnectionError("no server")
 
     monkeypatch.setattr(sys.modules["mlflow"], "end_run", fail, raising=False)
-    with pytest.raises(us.UserError, match=r"track: unskew\.track\.mlflow did not end \(ConnectionError: no server\)"):
+    with pytest.raises(
+        us.UserError, match=r"track: unskew\.runner\.trackers\.mlflow did not end \(ConnectionError: no server\)"
+    ):
         toys.play(tmp_path / "run", track="mlflow")
     assert toys.manifest(tmp_path / "run")["round"] == 3
     with pytest.raises(KeyboardInterrupt):

@@ -111,7 +111,7 @@ def test_engines_agree(method: str, tmp_path: Path) -> None:
         keys: dict[str, Any] = {"engine": {"name": engine, "workers": 1}, "precision": "float64", "method": method}
         made = prepare(us.Experiment(**toys.settings(**keys)), data=toys.dataset(), state_dir=tmp_path / engine)
         fed = made.federation
-        assert isinstance(fed.store.home, OnDisk)
+        assert isinstance(fed.store.storage, OnDisk)
         snap = fed.start()
         for _ in range(2):
             snap, _ = fed.play(snap)

@@ -92,5 +92,5 @@ def test_disk_where_all_that_can_take_part_would_not_fit(method: str, clients: i
     on_demand = {"name": "on-demand", "clients": clients, "rows": 5}
     keys = {"partition": on_demand, "participation": 10 / clients, "rounds": rounds, "local": {"momentum": 0.0}}
     made = prepare(us.Experiment(method=method, device="cpu", engine={"name": "loop", "workers": 1}, **keys))
-    assert type(made.federation.store.home) is home
+    assert type(made.federation.store.storage) is home
     made.federation.store.close()

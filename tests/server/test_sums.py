@@ -36,28 +36,28 @@ def messages() -> list[dict[str, Tensor]]:
 def test_waiting_changes_nothing(waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "WAITING", waiting)
     sent = messages()
-    at_once, one_by_one = (Sum.like("update", sent[0], how) for how in (together, None))
+    at_once, replies_one_by_one = (Sum.like("update", sent[0], how) for how in (together, None))
     for rows, message in enumerate(sent, 1):
         add(at_once, dict(sorted(message.items())), float(rows))  # another order of names, as after crossing a process
-        add(one_by_one, message, float(rows))
+        add(replies_one_by_one, message, float(rows))
     for mean in (True, False):
-        ours, theirs = at_once.finish(mean), one_by_one.finish(mean)
+        ours, theirs = at_once.finish(mean), replies_one_by_one.finish(mean)
         assert all(torch.equal(ours[key], theirs[key]) for key in sent[0])
-    assert all(torch.equal(at_once.total[key], one_by_one.total[key]) for key in sent[0])
+    assert all(torch.equal(at_once.total[key], replies_one_by_one.total[key]) for key in sent[0])
 
 
 @pytest.mark.parametrize("at", [[0, 1, 2, 3, 4, 5, 6], [3, 0, 6, 2, 5, 1, 4]])
 @pytest.mark.parametrize("how", [together, None])
 def test_rows_of_a_stack_are_added_in_the_order_given(at: list[int], how: AddUp | None) -> None:
     sent = messages()
-    stacked, one_by_one = Sum.like("update", sent[0], how), Sum.like("update", sent[0], None)
+    stacked, replies_one_by_one = Sum.like("update", sent[0], how), Sum.like("update", sent[0], None)
     stacked.add_rows({key: torch.stack([m[key] for m in sent]) for key in sorted(sent[0])}, at, [1.0 + i for i in at])
     for i in at:
-        add(one_by_one, sent[i], 1.0 + i)
-    ours, theirs = stacked.finish(mean=False), one_by_one.finish(mean=False)
-    assert stacked.weight == one_by_one.weight
+        add(replies_one_by_one, sent[i], 1.0 + i)
+    ours, theirs = stacked.finish(mean=False), replies_one_by_one.finish(mean=False)
+    assert stacked.weight == replies_one_by_one.weight
     assert all(torch.equal(ours[key], theirs[key]) for key in sent[0])
-    assert all(torch.equal(stacked.total[key], one_by_one.total[key]) for key in sent[0])
+    assert all(torch.equal(stacked.total[key], replies_one_by_one.total[key]) for key in sent[0])
 
 
 def test_another_order_would_be_seen() -> None:

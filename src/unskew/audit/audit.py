@@ -74,7 +74,7 @@ def audit(
         )
     world = set_up(loaded, device, data, model, data_dir)
     # One thread: the same numbers under any load; small steps gain nothing by more.
-    with one_thread(), precision("float32"), on_device(world.setting.device):
+    with one_thread(), precision("float32"), on_device(world.context.device):
         return _audit(world, recorded, budget, tell)
 
 
@@ -82,7 +82,7 @@ def _audit(world: World, recorded: list[messages.Recorded], budget: Budget, tell
     loaded = world.run
     for one in recorded:
         check(one, world)
-    recorded = [opened(one, world.setting) for one in recorded]
+    recorded = [opened(one, world.context) for one in recorded]
     for one in recorded:
         check_updates(one, world)
     seen = [s for r in recorded for s in budget.threat.sees(r, tuple(world.trained.get(r.round, ())), world.by_rows)]
@@ -127,11 +127,11 @@ def _members(world: World, budget: Budget, seen: list[Seen], found: Audit, tell:
 
 
 def _updates(world: World, budget: Budget, seen: list[Seen]) -> list[Case]:
-    part, artefact, _ = world.setting.planned(1)[0].update
+    part, artefact, _ = world.context.at_round(1)[0].update
     theirs = [s for s in seen if artefact in s.up.get(part, {})]
     if not theirs:
         raise NoAttackError("no update in what this attacker sees")
-    return [case(world, budget.threat, s, part, artefact, world.setting.dtype, budget.longest) for s in theirs]
+    return [case(world, budget.threat, s, part, artefact, world.context.dtype, budget.longest) for s in theirs]
 
 
 def _left(run: Loaded) -> list[tuple[str, str, str]]:

@@ -13,10 +13,10 @@ from unskew.audit.threat import Knows, Seen, Threat
 from unskew.audit.unroll import Hidden, Replay, all_rows_at_once
 from unskew.audit.world import NoAttackError, World
 from unskew.base.tree import State, Tree, stack, tree_map
-from unskew.client.feed import Cohort, OneClient
+from unskew.client.feed import BatchFeed, SingleClientFeed
 from unskew.client.plan import Plan
 from unskew.client.round import Received
-from unskew.engines.engine import Setting, Source
+from unskew.engines.engine import ClientRows, EngineContext
 from unskew.protocol.part import Artefact
 from unskew.wire.ledger import fingerprint
 
@@ -52,16 +52,16 @@ class Case:
 
 def case(world: World, threat: Threat, seen: Seen, part: str, artefact: str, dtype: torch.dtype, longest: int) -> Case:
     """The observation of one artefact; NoAttackError says why there is none."""
-    setting, knows = replace(world.setting, dtype=dtype), threat.knows
+    context, knows = replace(world.context, dtype=dtype), threat.knows
     if "model" not in seen.down or not knows.model:
         raise NoAttackError("the attacker does not have the model that the clients began with")
-    received = _received(seen, setting)
-    method, work = setting.in_force(seen.round)
-    replay = Replay(method, setting.model, work, received, part, artefact, setting.task.classes)
+    received = _received(seen, context)
+    method, work = context.at_round_on_device(seen.round)
+    replay = Replay(method, context.model, work, received, part, artefact, context.task.classes)
     if not knows.batchnorm:
-        replay = replace(replay, model=setting.model.rewritten(lambda blocks: blocks.eval()))
+        replay = replace(replay, model=context.model.rewritten(lambda blocks: blocks.eval()))
     counts = _row_counts(seen)
-    made = [_hidden(setting, knows, seen.round, received, k, n) for k, n in zip(seen.clients, counts)]
+    made = [_hidden(context, knows, seen.round, received, k, n) for k, n in zip(seen.clients, counts)]
     hidden, sizes = [h for h, _ in made], [size for _, size in made]
     steps, note = len(hidden[0].moments), "unrolled"
     if not knows.steps or steps > longest:
@@ -70,7 +70,7 @@ def case(world: World, threat: Threat, seen: Seen, part: str, artefact: str, dty
     if _remembers(world, seen):
         note += "; what the client kept from earlier rounds is taken to be what a new one has"
     summed = len(counts) > 1 and _declared(replay).reduce == "sum"
-    value = {name: t.to(setting.device, dtype) for name, t in _state(seen, part, artefact).items()}
+    value = {name: t.to(context.device, dtype) for name, t in _state(seen, part, artefact).items()}
     # A sum holds as many times what one client that has not moved would say.
     target = replay.observed({name: t / len(counts) if summed else t for name, t in value.items()}, hidden[0])
     if not target or not all(bool(t.isfinite().all()) for t in target.values()):
@@ -93,7 +93,7 @@ def problem(cases: list[Case], world: World, threat: Threat) -> Problem:
     target = stack([c.target for c in cases])
     hidden = [stack([c.hidden[k] for c in cases]) for k in range(len(first.hidden))]
     labels = torch.stack([c.y for c in cases]) if threat.knows.labels else None
-    task = world.setting.task
+    task = world.context.task
     box = world.box(first.x)
     return Problem(
         first.replay, first.replay.model, target, hidden, first.share, first.sizes, tuple(first.x.shape[1:]),
@@ -108,14 +108,14 @@ def _state(seen: Seen, part: str, artefact: str) -> State:
     return value
 
 
-def _received(seen: Seen, setting: Setting) -> Received:
+def _received(seen: Seen, context: EngineContext) -> Received:
     parts = {name: sent for name, sent in seen.down.items() if name != "model"}
-    return Received(_cast(seen.down["model"]["weights"], setting), _cast(parts, setting))
+    return Received(_cast(seen.down["model"]["weights"], context), _cast(parts, context))
 
 
-def _cast(tree: Any, setting: Setting) -> Any:
+def _cast(tree: Any, context: EngineContext) -> Any:
     """Tensors where the attack computes, floats in its type."""
-    return tree_map(lambda t: t.to(setting.device, setting.dtype if t.is_floating_point() else t.dtype), tree)
+    return tree_map(lambda t: t.to(context.device, context.dtype if t.is_floating_point() else t.dtype), tree)
 
 
 def _row_counts(seen: Seen) -> list[int]:
@@ -124,40 +124,44 @@ def _row_counts(seen: Seen) -> list[int]:
     return [total // clients + (i < total % clients) for i in range(clients)]
 
 
-def _blank(setting: Setting, client: int, n: int) -> Source:
+def _blank(context: EngineContext, client: int, n: int) -> ClientRows:
     """As many rows as the client has, of which nothing is known; the column `row` says which is where."""
-    device, shape = setting.device, setting.source.x.shape[1:]
+    device, shape = context.device, context.client_rows.x.shape[1:]
     x = torch.zeros((), device=device).expand(n, *shape)
     y, row = torch.zeros(n, dtype=torch.int64, device=device), torch.arange(n, device=device)
-    return Source(x, y, {client: torch.arange(n)}, setting.task.classes, lambda x: x, setting.dtype, more={"row": row})
+    return ClientRows(
+        x, y, {client: torch.arange(n)}, context.task.classes, lambda x: x, context.dtype, more={"row": row}
+    )
 
 
-def _fresh(setting: Setting, client: int, n: int) -> Tree:
-    return _cast(setting.newcomer(client, _blank(setting, client, n)), setting)
+def _fresh(context: EngineContext, client: int, n: int) -> Tree:
+    return _cast(context.newcomer(client, _blank(context, client, n)), context)
 
 
 def _remembers(world: World, seen: Seen) -> bool:
     """Whether what a client keeps is not what it began with."""
-    kept = any(_fresh(world.setting, k, 1) for k in seen.clients)
+    kept = any(_fresh(world.context, k, 1) for k in seen.clients)
     before = {k for r, clients in world.trained.items() if r < seen.round for k in clients}
     return kept and bool(before & set(seen.clients))
 
 
-def _hidden(setting: Setting, knows: Knows, round: int, received: Received, client: int, n: int) -> tuple[Hidden, int]:
+def _hidden(
+    context: EngineContext, knows: Knows, round: int, received: Received, client: int, n: int
+) -> tuple[Hidden, int]:
     """The client's steps as the attacker thinks they went, and how many rows they use."""
-    source, mine = _blank(setting, client, n), _fresh(setting, client, n)
-    plan = setting.plan if knows.draws else _other(setting.plan)
-    method, _ = setting.planned(round)
+    client_rows, mine = _blank(context, client, n), _fresh(context, client, n)
+    plan = context.plan if knows.draws else _other(context.plan)
+    method, _ = context.at_round(round)
     for part in method.parts:
         streams = part.streams(received.parts.get(part.name, {}), mine.get(part.name, {}))
         if any(stream.order == "join" for stream in streams.values()):
             raise NoAttackError(f"part {part.name} puts further rows among the client's own")
-    feed = OneClient(Cohort(replace(setting, plan=plan), source, round, received, [client], [mine]))
+    feed = SingleClientFeed(BatchFeed(replace(context, plan=plan), client_rows, round, received, [client], [mine]))
     moments = [feed.at(step) for step in range(feed.steps)]
     used = torch.unique(torch.cat([m.batch["row"] for m in moments]))
     places = [m.batch | {"row": torch.searchsorted(used, m.batch["row"])} for m in moments]
     trimmed = [m._replace(batch={k: v for k, v in b.items() if k not in ("x", "y")}) for m, b in zip(moments, places)]
-    hidden = Hidden(torch.tensor(float(n), dtype=setting.dtype, device=setting.device), trimmed, mine)
+    hidden = Hidden(torch.tensor(float(n), dtype=context.dtype, device=context.device), trimmed, mine)
     if not knows.batch:
         whole = all_rows_at_once(hidden, len(used)).moments[0].batch
         hidden = hidden._replace(moments=[m._replace(batch=whole) for m in hidden.moments])

@@ -15,8 +15,8 @@ SAMPLES = ("model", "samples")
 
 def check(recorded: Recorded, world: World) -> None:
     """Refuse what does not belong to the run, by client and artefact, before anything is computed with it."""
-    setting = world.setting
-    clients = range(setting.task.clients)
+    context = world.context
+    clients = range(context.task.clients)
     if strange := [sent.entry.client for sent in recorded.sent if sent.entry.client not in clients]:
         raise _unlike(world, recorded.round, f"clients 0 to {len(clients) - 1}", f"client {strange[0]}")
     for entry, _, value in recorded.sent:
@@ -40,21 +40,21 @@ def check_updates(recorded: Recorded, world: World) -> None:
 
 
 def _rows(world: World, entry: Entry, value: Value) -> None:
-    held = len(world.setting.source.index[entry.client])
+    held = len(world.context.client_rows.index[entry.client])
     if not isinstance(value, Tensor) or value.numel() != 1 or int(value) != held:
         found = int(value) if isinstance(value, Tensor) and value.numel() == 1 else "no number"
         raise _unlike(world, entry.round, f"{held} rows of client {entry.client}", str(found))
 
 
 def _shapes(world: World, entry: Entry, value: Value) -> None:
-    model = world.setting.model.initial
+    model = world.context.model.initial
     for name, tensor in value.items() if isinstance(value, dict) else ():
         if name in model and tensor.shape != model[name].shape:
             where = f"{entry.part}/{entry.artefact} of client {entry.client}: {name} of shape"
             raise _unlike(world, entry.round, f"{where} {list(model[name].shape)}", str(list(tensor.shape)))
     if (entry.part, entry.artefact, entry.direction) == ("model", "weights", "down"):
         names = value.keys() if isinstance(value, dict) else set()
-        if missing := sorted(set(world.setting.model.shared) - names):
+        if missing := sorted(set(world.context.model.shared) - names):
             raise _unlike(world, entry.round, f"the tensor {missing[0]} of the model", "none of that name")
 
 

@@ -25,7 +25,7 @@ THEMSELVES = {"raw": "the rows themselves", "labels": "the labels themselves"}
 
 def is_shared(world: World, kind: str, part: str, artefact: str) -> bool:
     """Whether an artefact is rows of a kind that is dealt with here."""
-    owner = next((p for p in world.setting.method.parts if p.name == part), None)
+    owner = next((p for p in world.context.method.parts if p.name == part), None)
     declared = None if owner is None else owner.shares.get(artefact)
     return declared is not None and declared.reduce == "rows" and kind in ("features", "statistics", *THEMSELVES)
 
@@ -105,8 +105,8 @@ def _rows(
     one: Shared, world: World, budget: Budget, recovered: Tensor, attack: str, pictures: list[Pictures]
 ) -> list[Leak]:
     """Every metric of every row behind the items; what stands for it is one try."""
-    images, source = one.rows.flatten().tolist(), world.setting.source
-    true = source.prepare(source.x[one.rows.flatten().to(source.x.device)]).to(recovered)
+    images, client_rows = one.rows.flatten().tolist(), world.context.client_rows
+    true = client_rows.prepare(client_rows.x[one.rows.flatten().to(client_rows.x.device)]).to(recovered)
     leaks = [
         _leak(world, budget.seed, attack, image, 0, metric.metric, metric.space, value)
         for metric in likeness(true, recovered, world)

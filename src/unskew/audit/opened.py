@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from unskew.base.errors import UserError
-from unskew.engines.engine import Setting
-from unskew.protocol.update_codec import Letter
+from unskew.engines.engine import EngineContext
+from unskew.protocol.update_codec import OutgoingUpdate
 from unskew.results.messages import Recorded
 from unskew.wire.ledger import Sent
 
 
-def opened(recorded: Recorded, setting: Setting) -> Recorded:
+def opened(recorded: Recorded, context: EngineContext) -> Recorded:
     """The same round with the update in the place of its code; a code that does not fit is named."""
-    method, _ = setting.planned(recorded.round)
+    method, _ = context.at_round(recorded.round)
     if not method.seals:
         return recorded
     part, artefact, _ = method.update
-    found = {k: _update(recorded, k, setting) for k in recorded.senders}
+    found = {k: _update(recorded, k, context) for k in recorded.senders}
 
     def whole(sent: Sent) -> Sent:
         entry = sent.entry
@@ -27,12 +27,12 @@ def opened(recorded: Recorded, setting: Setting) -> Recorded:
     return replace(recorded, sent=tuple(whole(sent) for sent in recorded.sent))
 
 
-def _update(recorded: Recorded, client: int, setting: Setting) -> dict:
-    method, _ = setting.planned(recorded.round)
+def _update(recorded: Recorded, client: int, context: EngineContext) -> dict:
+    method, _ = context.at_round(recorded.round)
     message, start = recorded.of(client, "up"), recorded.of(client, "down")["model"]["weights"]
     try:
         for part in reversed(method.seals):
-            message = part.open(Letter(message, method.update, start, setting.model.shared))  # type: ignore[arg-type]
+            message = part.open(OutgoingUpdate(message, method.update, start, context.model.shared))  # type: ignore[arg-type]
     except UserError as error:
         raise UserError(f"round {recorded.round}, client {client}: {error}") from error
     return message[method.update.part][method.update.artefact]  # type: ignore[return-value]

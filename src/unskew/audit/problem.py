@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unskew.audit.unroll import Hidden
 from unskew.base.tree import State, tree_map
-from unskew.engines.stacked.cuda_graph import Recorded
+from unskew.engines.stacked.cuda_graph import CudaGraph
 from unskew.models.model import Model
 
 Progress = Callable[[int, int], None]  # steps done, steps in all
@@ -101,7 +101,7 @@ class Problem:
         def once() -> None:
             found[:] = [self.each(loss, places, fixed)]
 
-        step = Recorded(once, self.like.device)
+        step = CudaGraph(once, self.like.device)
 
         def run(*variables: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
             for place, value in zip(places, variables):

@@ -27,7 +27,7 @@ def _leak(
 
 def exposed(world: World, budget: Budget) -> list[Leak]:
     """Of features that went up and came down again: to how many pairs of clients, by the ledger of the whole run."""
-    ledger, clients = world.run.ledger, world.setting.task.clients
+    ledger, clients = world.run.ledger, world.context.task.clients
     ways = set(ledger.loc[ledger["kind"] == "features", "direction"])
     if ways != {"up", "down"} or clients > MANY:
         return []

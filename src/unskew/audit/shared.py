@@ -15,7 +15,7 @@ from torch import Tensor
 from unskew.audit.threat import Threat
 from unskew.audit.world import NoAttackError, World
 from unskew.base.tree import Rows, State
-from unskew.client.round import Client, Facts
+from unskew.client.round import Client, ClientFacts
 from unskew.client.share import share_draws
 from unskew.results.messages import Recorded
 from unskew.wire.ledger import Sent
@@ -42,22 +42,22 @@ class Shared:
         return torch.cat([self._made(x, some) for some in torch.split(pick, AT_ONCE)])
 
     def _made(self, x: Tensor, pick: Tensor) -> Tensor:
-        setting = self.world.setting
+        context = self.world.context
         used, place = torch.unique(pick, return_inverse=True)
-        x = x[used.to(x.device)].to(setting.device)
-        classes = torch.zeros(setting.task.classes, device=setting.device, dtype=setting.dtype)
-        facts = Facts(classes.new_tensor(float(len(x))), classes)
-        index, y = (torch.arange(len(x), device=setting.device), torch.zeros(len(x), device=setting.device).long())
-        draws = {"pick": (place[:, 0] if self.flat else place).to(setting.device)}
-        client = Client(setting.model, self.model, {}, draws, facts, x, y, index, setting.source.prepare)
-        method, _ = setting.in_force(self.round)
+        x = x[used.to(x.device)].to(context.device)
+        classes = torch.zeros(context.task.classes, device=context.device, dtype=context.dtype)
+        facts = ClientFacts(classes.new_tensor(float(len(x))), classes)
+        index, y = (torch.arange(len(x), device=context.device), torch.zeros(len(x), device=context.device).long())
+        draws = {"pick": (place[:, 0] if self.flat else place).to(context.device)}
+        client = Client(context.model, self.model, {}, draws, facts, x, y, index, context.client_rows.prepare)
+        method, _ = context.at_round_on_device(self.round)
         owner = next(part for part in method.parts if part.name == self.part)
         with torch.no_grad():
             sent, _ = owner.share(client)
         value = sent[self.artefact]
         if not isinstance(value, Rows):
             raise NoAttackError("no attack known here")
-        return value.x[value.keep].to(setting.dtype)
+        return value.x[value.keep].to(context.dtype)
 
     def some(self, images: int) -> Shared:
         """The first items, until there are as many rows behind them; at least one item."""
@@ -69,9 +69,9 @@ class Shared:
 
     def others(self, seed: int) -> Tensor:
         """Numbers of training rows that no client of these items holds, shuffled: the attacker's own."""
-        index, mine = self.world.setting.source.index, set(self.rows.flatten().tolist())
-        clients = [k for k in range(self.world.setting.task.clients) if not mine.isdisjoint(index[k].tolist())]
-        left = torch.ones(len(self.world.setting.source.x), dtype=torch.bool)
+        index, mine = self.world.context.client_rows.index, set(self.rows.flatten().tolist())
+        clients = [k for k in range(self.world.context.task.clients) if not mine.isdisjoint(index[k].tolist())]
+        left = torch.ones(len(self.world.context.client_rows.x), dtype=torch.bool)
         for k in clients:
             left[index[k]] = False
         rows = left.nonzero().flatten()
@@ -84,7 +84,7 @@ def shared(
     world: World, threat: Threat, recorded: list[Recorded], part: str, artefact: str, images: int
 ) -> Iterator[Shared]:
     """What was recorded of an artefact, by round, as far as the attacker sees it; or NoAttackError."""
-    owner = next(p for p in world.setting.method.parts if p.name == part)
+    owner = next(p for p in world.context.method.parts if p.name == part)
     if threat.up != "each" and artefact not in owner.broadcasts:
         raise NoAttackError("not in what this attacker sees, so not attacked")
     found, unseen = 0, 0
@@ -115,10 +115,10 @@ def _sent_on(world: World, round: int, part: str, artefact: str) -> bool:
 
 
 def _items(world: World, recorded: Recorded, sent: list[Sent], part: str, artefact: str, images: int) -> Shared | None:
-    setting, values, behind, flat = world.setting, [], [], True
+    context, values, behind, flat = world.context, [], [], True
     for entry, _, value in sent:
         client = entry.client
-        pick = share_draws(setting, part, recorded.round, client).get("pick")
+        pick = share_draws(context, part, recorded.round, client).get("pick")
         if pick is None:
             raise NoAttackError("no attack known here")
         flat = pick.ndim == 1
@@ -127,15 +127,15 @@ def _items(world: World, recorded: Recorded, sent: list[Sent], part: str, artefa
         if not isinstance(value, Tensor) or len(value) != len(pick):
             raise NoAttackError("the rows behind it cannot be told")
         if len(value):
-            values.append(value.to(setting.device, setting.dtype))
-            behind.append(setting.source.index[client][pick])
+            values.append(value.to(context.device, context.dtype))
+            behind.append(context.client_rows.index[client][pick])
     if not values:
         return None
     state = recorded.of(sent[0].entry.client, "down", sent[0].entry.phase).get("model", {}).get("weights", {})
-    state = {name: t.to(setting.device) for name, t in state.items()}  # type: ignore[union-attr]
+    state = {name: t.to(context.device) for name, t in state.items()}  # type: ignore[union-attr]
     whole = Shared(world, part, artefact, recorded.round, state, torch.cat(values), torch.cat(behind), flat)
     some = whole.some(images)
-    again = some.made(setting.source.x, some.rows)
+    again = some.made(context.client_rows.x, some.rows)
     if float((again - some.items).norm()) > SAME * float(some.items.norm()):
         raise NoAttackError("the rows behind it cannot be told")
     return some

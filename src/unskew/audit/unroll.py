@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unskew.audit.steps import move
 from unskew.base.tree import State, Tree
-from unskew.client.round import Ending, Facts, Moment, Received, finish, own, step_loss
+from unskew.client.round import ClientFacts, Received, StepInputs, WorkDone, finish, step_loss, with_private
 from unskew.models.model import Model
 from unskew.protocol.method import Method
 from unskew.protocol.work import Work
@@ -31,7 +31,7 @@ class Hidden(NamedTuple):
     """
 
     rows: Tensor
-    moments: list[Moment]
+    moments: list[StepInputs]
     mine: Tree
 
 
@@ -55,13 +55,13 @@ class Replay:
         """(2) of the client's round on rows x [n, ...] with labels y [n] or [n, classes]."""
         classes = torch.arange(self.classes, device=y.device)
         counts = (y if y.ndim > 1 else y[:, None] == classes).to(x.dtype).sum(0)
-        facts = Facts(hidden.rows, counts)
-        received = own(self.received, hidden.mine)
+        facts = ClientFacts(hidden.rows, counts)
+        received = with_private(self.received, hidden.mine)
         leaves = {name: received.model[name] for name in self.model.parameters}
         buffers = {name: received.model[name] for name in self.model.buffers}
         slots: Tree = {}
 
-        def loss(leaves: State, buffers: State, now: Moment) -> Any:
+        def loss(leaves: State, buffers: State, now: StepInputs) -> Any:
             return step_loss(self.method, self.model, leaves, buffers, received, hidden.mine, facts, now)
 
         for moment in hidden.moments:  # (1)
@@ -77,18 +77,18 @@ class Replay:
 
     def _scaled(self, sent: State, hidden: Hidden, counts: Tensor) -> State:
         """(2), of the trained tensors that are sent."""
-        start, facts = own(self.received, hidden.mine).model, Facts(hidden.rows, counts)
+        start, facts = with_private(self.received, hidden.mine).model, ClientFacts(hidden.rows, counts)
         way = self.work.lr * self.work.effective_steps(len(hidden.moments))
         shifted = start | {name: start[name] - way for name in self.model.shared}
         still, moved = (self._up(state, hidden, facts) for state in (start, shifted))
         names = [name for name in self.model.shared if name in sent]
         return {name: (sent[name] - still[name]) / (moved[name] - still[name]).mean() for name in names}
 
-    def _up(self, final: State, hidden: Hidden, facts: Facts) -> State:
+    def _up(self, final: State, hidden: Hidden, facts: ClientFacts) -> State:
         steps = len(hidden.moments)
         like = hidden.rows
         # Filled on the device: a number that is copied there could not be recorded as part of a CUDA graph.
-        ending = Ending(like.new_full((), steps), like.new_full((), self.work.effective_steps(steps)))
+        ending = WorkDone(like.new_full((), steps), like.new_full((), self.work.effective_steps(steps)))
         lr = like.new_full((), self.work.lr)
         message, _ = finish(self.method, self.model, self.received, final, hidden.mine, facts, ending, lr)
         return message[self.part][self.artefact]  # type: ignore[return-value]

@@ -14,7 +14,7 @@ from unskew.audit.problem import Box
 from unskew.base.errors import UserError
 from unskew.config.experiment import EngineConfig
 from unskew.data import Dataset
-from unskew.engines.engine import Setting
+from unskew.engines.engine import EngineContext
 from unskew.engines.loop.loop_engine import LoopEngine
 from unskew.results.folder import manifest_of
 from unskew.results.load import Loaded
@@ -34,8 +34,8 @@ class World:
     data_dir: Path | None = None
 
     @property
-    def setting(self) -> Setting:
-        return cast(LoopEngine, self.prepared.federation.engine).setting
+    def context(self) -> EngineContext:
+        return cast(LoopEngine, self.prepared.federation.engine).context
 
     @property
     def by_rows(self) -> bool:
@@ -53,17 +53,17 @@ class World:
 
     def true_rows(self, round: int, client: int) -> tuple[Tensor, Tensor, list[int]]:
         """Rows that the client trained on in a round, ready for the model, their labels and their numbers."""
-        setting = self.setting
-        _, work = setting.planned(round)
-        index = setting.source.index[client]
-        used = torch.unique(setting.plan.order(round, client, len(index), work).index)
-        rows = index[used].to(setting.device)
-        return setting.source.prepare(setting.source.x[rows]), setting.source.y[rows], rows.tolist()
+        context = self.context
+        _, work = context.at_round(round)
+        index = context.client_rows.index[client]
+        used = torch.unique(context.plan.order(round, client, len(index), work).index)
+        rows = index[used].to(context.device)
+        return context.client_rows.prepare(context.client_rows.x[rows]), context.client_rows.y[rows], rows.tolist()
 
     @cached_property
     def pixels(self) -> bool:
         """Whether rows are images with values from 0 to 255, or from 0 to 1."""
-        x = self.setting.source.x
+        x = self.context.client_rows.x
         return x.dtype == torch.uint8 or (x.ndim == 4 and bool(x.min() >= 0) and bool(x.max() <= 1))
 
     def unit(self, x: Tensor) -> Tensor | None:
@@ -75,10 +75,12 @@ class World:
         """Where pixels end after standardising; None for rows that are no pixels."""
         if not self.pixels:
             return None
-        source = self.setting.source
-        ends = torch.zeros_like(source.x[:1]).expand(2, *source.x.shape[1:]).clone()
-        ends[1] = 255 if source.x.dtype == torch.uint8 else 1
-        low, high = (e.flatten(1)[:, :1].view(-1, *(1 for _ in e.shape[1:])) for e in source.prepare(ends).to(like))
+        client_rows = self.context.client_rows
+        ends = torch.zeros_like(client_rows.x[:1]).expand(2, *client_rows.x.shape[1:]).clone()
+        ends[1] = 255 if client_rows.x.dtype == torch.uint8 else 1
+        low, high = (
+            e.flatten(1)[:, :1].view(-1, *(1 for _ in e.shape[1:])) for e in client_rows.prepare(ends).to(like)
+        )
         return Box(low, high)
 
 

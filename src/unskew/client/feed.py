@@ -17,9 +17,9 @@ from torch import Tensor
 from unskew.base.tree import State, Tree, flatten, stack, tree_map
 from unskew.base.vmap import vmap
 from unskew.client.plan import weights
-from unskew.client.round import Ending, Facts, Moment, Received, knowing
-from unskew.engines.channels_last import laid_out
-from unskew.engines.engine import Setting, Source, sent
+from unskew.client.round import ClientFacts, Received, StepInputs, WorkDone, with_label_stats
+from unskew.engines.channels_last import to_channels_last
+from unskew.engines.engine import ClientRows, EngineContext, sent
 from unskew.engines.stacked import kernels
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part, Sizes, Stream
@@ -27,13 +27,13 @@ from unskew.protocol.part import Part, Sizes, Stream
 Arrays = dict[str, np.ndarray]
 
 
-class Cohort:
+class BatchFeed:
     """Everything the steps of some clients need; `at(step, width)` gives the first `width` clients' inputs."""
 
     def __init__(
         self,
-        setting: Setting,
-        source: Source,
+        context: EngineContext,
+        client_rows: ClientRows,
         round: int,
         received: Received,
         clients: list[int],
@@ -41,27 +41,27 @@ class Cohort:
         ready: Sequence[ClientPlan] = (),
     ) -> None:
         """`ready` has the clients' plans if they were made before."""
-        self.setting, self.source, self.round, self.clients = setting, source, round, clients
-        method, self.work = setting.planned(round)
-        plans = ready or Planner(setting, source, round, received).plans(clients, mine)
+        self.context, self.client_rows, self.round, self.clients = context, client_rows, round, clients
+        method, self.work = context.at_round(round)
+        plans = ready or Planner(context, client_rows, round, received).plans(clients, mine)
         self.steps = [plan.steps for plan in plans]
         self.needed = sum(plan.needed for plan in plans)  # rows, without those that fill a partial batch
-        longest, device = max(self.steps, default=0), setting.device
+        longest, device = max(self.steps, default=0), context.device
         self._pools = _pools(plans)
         gathered = stack(p.arrays if p.steps == longest else _lengthened(p.arrays, longest) for p in plans)
-        gathered["weight"] = gathered["weight"].to(setting.dtype)
+        gathered["weight"] = gathered["weight"].to(context.dtype)
         self._plan = tree_map(lambda t: sent(t, device), gathered)
-        self.facts: Facts = source.facts_of(clients)
-        if any(type(part).known is not Part.known for part in method.parts):
-            self.facts = vmap(lambda facts: knowing(method, facts))(self.facts)
+        self.facts: ClientFacts = client_rows.facts_of(clients)
+        if any(type(part).label_stats is not Part.label_stats for part in method.parts):
+            self.facts = vmap(lambda facts: with_label_stats(method, facts))(self.facts)
 
     @cached_property
-    def ending(self) -> tuple[Ending, Tensor]:
+    def ending(self) -> tuple[WorkDone, Tensor]:
         """What the clients' `finish` needs about the work [m], and the learning rate []."""
         numbers = [[float(s), self.work.effective_steps(s), self.work.lr] for s in self.steps]
-        there = sent(torch.tensor(numbers, dtype=self.facts.counts.dtype), self.setting.device)
+        there = sent(torch.tensor(numbers, dtype=self.facts.counts.dtype), self.context.device)
         steps, effective, rates = there.unbind(1)
-        return Ending(steps, effective), rates[0]
+        return WorkDone(steps, effective), rates[0]
 
     @cached_property
     def shapes(self) -> Any:
@@ -69,19 +69,19 @@ class Cohort:
         return shapes(self.between(0, 1, 1), 2)
 
     def recall(self, seen: dict[Any, Any]) -> None:
-        """Take `shapes` from an earlier cohort of the same source, without streams: the plan's shapes decide them."""
+        """Take `shapes` from an earlier cohort of the same rows, without streams: the plan's shapes decide them."""
         form = shapes(self._plan, 2)
         if form not in seen:
             seen[form] = self.shapes
         self.shapes = seen[form]
 
-    def between(self, first: int, last: int, width: int) -> Moment:
+    def between(self, first: int, last: int, width: int) -> StepInputs:
         """Inputs of steps first..last, each with leading axes [steps, width]."""
         now = tree_map(lambda t: t[:width, first:last].transpose(0, 1), self._plan)
         index, weight = now["index"], now["weight"]
         x = self._rows(index.flatten(), tree_map(lambda t: t.flatten(0, 2), now["augment"]))
-        batch = {"x": x.view(*index.shape, *x.shape[1:]), "y": self.source.y[index], "w": weight}
-        batch |= {name: column[index] for name, column in self.source.more.items()}
+        batch = {"x": x.view(*index.shape, *x.shape[1:]), "y": self.client_rows.y[index], "w": weight}
+        batch |= {name: column[index] for name, column in self.client_rows.more.items()}
         streams: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
         for key, (xs, ys) in self._pools.items():
             rows, (part, _, name) = now["streams"][key], key.partition("/")
@@ -92,41 +92,43 @@ class Cohort:
             else:
                 streams.setdefault(part, {})[name] = (xs[rows], ys[rows])
         count = torch.arange(first, last, device=index.device)[:, None].expand(last - first, width)
-        return Moment(batch, now["draws"], streams, (count, now["epoch"], now["seed"]))
+        return StepInputs(batch, now["draws"], streams, (count, now["epoch"], now["seed"]))
 
-    def at(self, step: int, width: int) -> Moment:
+    def at(self, step: int, width: int) -> StepInputs:
         """Inputs of one step, each with a leading axis of `width` clients."""
         return tree_map(lambda t: t[0], self.between(step, step + 1, width))
 
     def _rows(self, index: Tensor, draw: State) -> Tensor:
-        source = self.source
-        return kernels.rows(source.x, index, source.augment, draw, source.prepare, self.setting.dtype)
+        client_rows = self.client_rows
+        return kernels.gather_rows(
+            client_rows.x, index, client_rows.augment, draw, client_rows.prepare, self.context.dtype
+        )
 
 
 AHEAD = 32 * 2**20  # bytes of rows that are gathered at once: a step of the demo's mlp fell from 0.87 to 0.47 ms
 
 
-class OneClient:
+class SingleClientFeed:
     """A cohort of one without the leading axis: the feed of `client_round`."""
 
-    def __init__(self, cohort: Cohort) -> None:
+    def __init__(self, cohort: BatchFeed) -> None:
         self._cohort, self.steps, self.work, self.needed = cohort, cohort.steps[0], cohort.work, cohort.needed
-        row = cohort.source.x[0].numel() * cohort.setting.dtype.itemsize
+        row = cohort.client_rows.x[0].numel() * cohort.context.dtype.itemsize
         self._ahead = max(min(AHEAD // max(row * cohort.work.batch, 1), self.steps), 1)
         self._first, self._ready = 0, self._gathered(0)
-        self.facts: Facts = tree_map(lambda t: t[0], cohort.facts)
+        self.facts: ClientFacts = tree_map(lambda t: t[0], cohort.facts)
 
-    def at(self, step: int) -> Moment:
+    def at(self, step: int) -> StepInputs:
         if not self._first <= step < self._first + self._ahead:
             self._first, self._ready = step, self._gathered(step)
         at = step - self._first
         return tree_map(lambda t: t[at, 0], self._ready)
 
-    def _gathered(self, step: int) -> Moment:
+    def _gathered(self, step: int) -> StepInputs:
         moment = self._cohort.between(step, min(step + self._ahead, self.steps), 1)
         x = moment.batch["x"]
         # Here and not for stacks: mapped over clients, PyTorch's GroupNorm refuses rows whose channels are innermost.
-        rows = laid_out(x.flatten(0, 2), self._cohort.setting.model)
+        rows = to_channels_last(x.flatten(0, 2), self._cohort.context.model)
         return moment._replace(batch=moment.batch | {"x": rows.view(x.shape)})
 
 
@@ -146,20 +148,20 @@ class Planner:
     hand.
     """
 
-    def __init__(self, setting: Setting, source: Source, round: int, received: Received) -> None:
-        self._setting, self._source, self._round, self._received = setting, source, round, received
-        self._method, self._work = setting.planned(round)
+    def __init__(self, context: EngineContext, client_rows: ClientRows, round: int, received: Received) -> None:
+        self._context, self._source, self._round, self._received = context, client_rows, round, received
+        self._method, self._work = context.at_round(round)
         self._drawing = [part for part in self._method.parts if type(part).draws is not Part.draws]
 
     def plans(self, clients: Sequence[int], mine: Sequence[Tree]) -> list[ClientPlan]:
         """Their plans, in the order given."""
-        plan, round, work = self._setting.plan, self._round, self._work
+        plan, round, work = self._context.plan, self._round, self._work
         rows = [self._source.index[k].numpy() for k in clients]
         streams = [_streams(self._method, self._received, tree) for tree in mine]
         totals = [len(own) + _joining(each) for own, each in zip(rows, streams)]
         orders = plan.orders(round, clients, totals, work)
         steps = [len(order) for order in orders]
-        seeds = plan.step_seeds(round, clients, steps) if self._setting.model.masked else map(_no_seeds, steps)
+        seeds = plan.step_seeds(round, clients, steps) if self._context.model.masked else map(_no_seeds, steps)
         by_size = {n: (weights(n, work), _epochs(work.steps_for(n), work.steps_per_epoch(n))) for n in set(totals)}
         plans = []
         for k, own, each, total, order, seed in zip(clients, rows, streams, totals, orders, seeds):
@@ -187,18 +189,18 @@ class Planner:
                 rows[key] = np.where(joined[key], order - at, 0)
                 at += len(stream.x)
             else:
-                rows[key] = self._setting.plan.stream_order(self._round, client, key, stream, *order.shape).numpy()
+                rows[key] = self._context.plan.stream_order(self._round, client, key, stream, *order.shape).numpy()
         return rows, joined
 
     def _draws(self, client: int, own: int, order: np.ndarray, streams: dict[str, Stream]) -> dict[str, Arrays]:
         """Of the parts that draw something, by name."""
-        plan, dtype, (steps, batch) = self._setting.plan, self._setting.dtype, order.shape
+        plan, dtype, (steps, batch) = self._context.plan, self._context.dtype, order.shape
         sizes = Sizes(own, steps, batch, self._source.classes, {key: len(s.x) for key, s in streams.items()})
         draws = {part.name: plan.part_draws(part, "steps", self._round, client, sizes) for part in self._drawing}
         return {name: _arrays(floats_as(state, dtype)) for name, state in draws.items() if state}
 
     def _augment(self, client: int, order: np.ndarray) -> Arrays:
-        generator, (steps, batch) = self._setting.plan.generator(self._round, client, "augment"), order.shape
+        generator, (steps, batch) = self._context.plan.generator(self._round, client, "augment"), order.shape
         return _arrays(self._source.augment.draw(generator, steps, batch, tuple(self._source.x.shape[1:])))
 
 
@@ -267,9 +269,9 @@ def _lengthened(arrays: Any, steps: int) -> Any:
     return np.concatenate([arrays, np.repeat(arrays[-1:], steps - len(arrays), 0)])
 
 
-def longest_first(source: Source, clients: list[int]) -> list[int]:
+def longest_first(client_rows: ClientRows, clients: list[int]) -> list[int]:
     """Clients by their number of rows; equal ones stay in the order given."""
-    return sorted(clients, key=lambda k: -source.index[k].shape[0])
+    return sorted(clients, key=lambda k: -client_rows.index[k].shape[0])
 
 
 def _like(mask: Tensor, ndim: int) -> Tensor:

@@ -19,7 +19,7 @@ from unskew.base.errors import UserError
 from unskew.base.tree import Message, State, Tree
 from unskew.models.model import Model
 from unskew.protocol.method import Method
-from unskew.protocol.optimiser import Descent, Optimiser, by_torch
+from unskew.protocol.optimiser import GradientRule, Optimiser, by_torch
 from unskew.protocol.view import Batch, Clock, Frozen, Pass, View
 from unskew.protocol.work import Work, clipped
 
@@ -31,15 +31,15 @@ class Received(NamedTuple):
     parts: dict[str, dict[str, Any]]
 
 
-class Facts(NamedTuple):
+class ClientFacts(NamedTuple):
     """What a client knows of itself, as tensors: number of rows [], label counts [classes], what parts make of them."""
 
     rows: Tensor
     counts: Tensor
-    known: dict[str, State] = {}
+    label_stats: dict[str, State] = {}  # by part
 
 
-class Moment(NamedTuple):
+class StepInputs(NamedTuple):
     """Inputs of one step: the batch's columns, each part's draws, each stream's batch (x, y), and the clock."""
 
     batch: dict[str, Tensor]
@@ -48,7 +48,7 @@ class Moment(NamedTuple):
     clock: tuple[Tensor, Tensor, Tensor]
 
 
-class Ending(NamedTuple):
+class WorkDone(NamedTuple):
     """What `finish` needs about the work done, as 0-dim tensors."""
 
     steps: Tensor
@@ -63,7 +63,7 @@ class End:
     final: State
     mine: State
     received: dict[str, Any]
-    facts: Facts
+    facts: ClientFacts
     steps: Tensor
     effective_steps: Tensor  # a_k
     lr: Tensor
@@ -80,7 +80,7 @@ class Newcomer:
     """A client that has no state yet."""
 
     id: int
-    facts: Facts
+    facts: ClientFacts
     draws: State
 
 
@@ -92,7 +92,7 @@ class Client:
     state: State
     mine: State
     draws: State
-    facts: Facts
+    facts: ClientFacts
     _x: Tensor  # rows of all clients
     _y: Tensor
     _index: Tensor  # [n] where this client's rows are; -1 pads
@@ -125,17 +125,17 @@ class Feed(Protocol):
 
     steps: int
     work: Work
-    facts: Facts
+    facts: ClientFacts
 
-    def at(self, step: int) -> Moment: ...
-
-
-OWN = "model"  # where a client keeps the tensors of the model that never leave it
+    def at(self, step: int) -> StepInputs: ...
 
 
-def own(received: Received, mine: Tree) -> Received:
+PRIVATE = "model"  # where a client keeps the tensors of the model that never leave it
+
+
+def with_private(received: Received, mine: Tree) -> Received:
     """The received model with the client's own tensors in it."""
-    return received._replace(model=received.model | mine[OWN]) if OWN in mine and received.model else received
+    return received._replace(model=received.model | mine[PRIVATE]) if PRIVATE in mine and received.model else received
 
 
 def for_steps(method: Method, received: Received) -> Received:
@@ -148,11 +148,11 @@ def for_steps(method: Method, received: Received) -> Received:
     return received._replace(parts=parts)
 
 
-def knowing(method: Method, facts: Facts) -> Facts:
+def with_label_stats(method: Method, facts: ClientFacts) -> ClientFacts:
     """With what the parts' losses need of the label counts, so that no step works it out again."""
     with torch.no_grad():
-        found = {part.name: part.known(facts.counts) for part in method.parts}
-    return facts._replace(known={name: known for name, known in found.items() if known})
+        stats = {part.name: part.label_stats(facts.counts) for part in method.parts}
+    return facts._replace(label_stats={name: each for name, each in stats.items() if each})
 
 
 def step_loss(
@@ -162,15 +162,15 @@ def step_loss(
     buffers: State,
     received: Received,
     mine: Tree,
-    facts: Facts,
-    now: Moment,
+    facts: ClientFacts,
+    now: StepInputs,
 ) -> tuple[Tensor, tuple[State, dict[str, Tensor]]]:
     """Loss of one step, with the new buffers and every part's term: pure, so that it can be mapped over clients."""
-    received = own(received, mine)
+    received = with_private(received, mine)
     batch = prepare_batch(method, _batch(now.batch), received, train=True)
     clock = Clock(*now.clock)
     forward = Pass(model, leaves, buffers, batch, clock.seed)
-    view = View(forward, received.model, {}, {}, {}, facts.counts, clock, {}, _known=facts.known)
+    view = View(forward, received.model, {}, {}, {}, facts.counts, clock, {}, _label_stats=facts.label_stats)
     total, terms = torch.zeros((), device=batch.x.device, dtype=batch.w.dtype), {}
     for part in method.parts:
         streams = {
@@ -201,11 +201,18 @@ def _batch(columns: dict[str, Tensor]) -> Batch:
 
 
 def finish(
-    method: Method, model: Model, received: Received, final: State, mine: Tree, facts: Facts, ending: Ending, lr: Tensor
+    method: Method,
+    model: Model,
+    received: Received,
+    final: State,
+    mine: Tree,
+    facts: ClientFacts,
+    ending: WorkDone,
+    lr: Tensor,
 ) -> tuple[Message, Tree]:
     """Every part's `up`: what is sent and what is kept. Pure, so that it can be mapped over clients."""
     message: Message = {}
-    kept: Tree = {OWN: {name: final[name] for name in model.private}} if model.private else {}
+    kept: Tree = {PRIVATE: {name: final[name] for name in model.private}} if model.private else {}
     public = {name: t for name, t in final.items() if name not in model.private}
     for part in method.parts:
         end = End(
@@ -249,14 +256,14 @@ def client_round(
     mine: Tree,
     feed: Feed,
     after: After,
-    descent_of: Callable[[Sequence[Tensor], Work], Descent] = by_torch,
+    descent_of: Callable[[Sequence[Tensor], Work], GradientRule] = by_torch,
 ) -> tuple[Message, Message, Tree, dict[str, Tensor]]:
     """One client's round: train on the feed, exchanges after training, then `up`.
 
     Returns the message, what the exchanges sent, the new state, and the mean of each loss term and number beside it.
     """
     work, facts = feed.work, feed.facts
-    received = own(received, mine)
+    received = with_private(received, mine)
     leaves, buffers = begin(model, received.model)
     descent = descent_of(list(leaves.values()), work)
     optimiser = work.make(leaves.values(), descent=descent)
@@ -270,7 +277,7 @@ def client_round(
         terms = {name: terms.get(name, 0) + term for name, term in seen.items()}
     final = {name: leaf.detach() for name, leaf in leaves.items()} | buffers
     like = facts.counts
-    ending = Ending(like.new_tensor(float(feed.steps)), like.new_tensor(work.effective_steps(feed.steps)))
+    ending = WorkDone(like.new_tensor(float(feed.steps)), like.new_tensor(work.effective_steps(feed.steps)))
     shared, mine = after(final, mine)
     message, kept = finish(method, model, received, final, mine, facts, ending, like.new_tensor(work.lr))
     return message, shared, kept, {name: total / feed.steps for name, total in terms.items()}

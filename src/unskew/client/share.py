@@ -11,43 +11,56 @@ from torch import Tensor
 from unskew.base.tree import State, stack
 from unskew.base.vmap import vmap
 from unskew.client.feed import floats_as
-from unskew.client.round import Client, Facts
-from unskew.engines.engine import Setting, sent
+from unskew.client.round import Client, ClientFacts
+from unskew.engines.engine import EngineContext, sent
 from unskew.protocol.part import Sizes
 
 
-def share_draws(setting: Setting, part: str, round: int, client: int) -> State:
+def share_draws(context: EngineContext, part: str, round: int, client: int) -> State:
     """A part's random tensors for an exchange of one client: the client's own of "init", and those of this time."""
-    method, work = setting.planned(round)
-    rows = len(setting.source.index[client])
-    sizes = Sizes(rows, 0, work.batch, setting.task.classes, {})
+    method, work = context.at_round(round)
+    rows = len(context.client_rows.index[client])
+    sizes = Sizes(rows, 0, work.batch, context.task.classes, {})
     owner = next(p for p in method.parts if p.name == part)
     whens: tuple[Literal["init", "share"], ...] = ("init", "share")
-    draws = {n: t for when in whens for n, t in setting.plan.part_draws(owner, when, round, client, sizes).items()}
-    return {name: sent(t, setting.device) for name, t in floats_as(draws, setting.dtype).items()}
+    draws = {n: t for when in whens for n, t in context.plan.part_draws(owner, when, round, client, sizes).items()}
+    return {name: sent(t, context.device) for name, t in floats_as(draws, context.dtype).items()}
 
 
 def share_one(
-    setting: Setting, part: str, round: int, state: State, mine: State, draws: State, facts: Facts, index: Tensor
+    context: EngineContext,
+    part: str,
+    round: int,
+    state: State,
+    mine: State,
+    draws: State,
+    facts: ClientFacts,
+    index: Tensor,
 ) -> tuple[dict, State]:
     """`share` on one client with a model `state`, its rows at `index` [n] with -1 for padding; or mapped over many."""
-    method, _ = setting.in_force(round)
-    source = setting.source
-    client = Client(setting.model, state, mine, draws, facts, source.x, source.y, index, source.prepare)
+    method, _ = context.at_round_on_device(round)
+    client_rows = context.client_rows
+    client = Client(context.model, state, mine, draws, facts, client_rows.x, client_rows.y, index, client_rows.prepare)
     owner = next(p for p in method.parts if p.name == part)
     with torch.no_grad():
         return owner.share(client)
 
 
 def share_many(
-    setting: Setting, part: str, round: int, state: State, mine: list[State], clients: list[int], each_its_model: bool
+    context: EngineContext,
+    part: str,
+    round: int,
+    state: State,
+    mine: list[State],
+    clients: list[int],
+    each_its_model: bool,
 ) -> tuple[dict, State]:
     """`share` on a stack of clients, whose draws and rows are padded to the longest."""
-    draws = [share_draws(setting, part, round, k) for k in clients]
+    draws = [share_draws(context, part, round, k) for k in clients]
     drawn = {name: padded([d[name] for d in draws]) for name in draws[0]}
-    facts = setting.source.facts_of(clients)
-    index = sent(padded([setting.source.index[k] for k in clients]), setting.device)
-    each = vmap(partial(share_one, setting, part, round), in_dims=(0 if each_its_model else None, 0, 0, 0, 0))
+    facts = context.client_rows.facts_of(clients)
+    index = sent(padded([context.client_rows.index[k] for k in clients]), context.device)
+    each = vmap(partial(share_one, context, part, round), in_dims=(0 if each_its_model else None, 0, 0, 0, 0))
     return each(state, stack(mine), drawn, facts, index)
 
 

@@ -82,7 +82,7 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
     looked = range(1, max(min(experiment.rounds, ROUNDS_LOOKED_AT, most), 1) + 1)
     rounds = [skew.counts([parts.rows[k] for k in few.participants(round)], labels, len(names)) for round in looked]
     cohorts = _cohorts(counts, rounds, clients, size)
-    work = method.now(1, task)[1]
+    work = method.at_round(1, task)[1]
     header = [
         f"data       {dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test rows, "
         f"{len(names)} classes",

@@ -12,7 +12,7 @@ from unskew.models.layers import innermost
 from unskew.models.model import Model
 
 
-def laid_out(x: Tensor, model: Model) -> Tensor:
+def to_channels_last(x: Tensor, model: Model) -> Tensor:
     """Rows for a model; elsewhere than on a CPU as they are."""
     return _across(x) if model.convolves and x.ndim == 4 and x.device.type == "cpu" else x
 

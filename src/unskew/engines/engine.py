@@ -16,9 +16,9 @@ from unskew.base.errors import UserError
 from unskew.base.per_client import PerClient
 from unskew.base.tree import State, Tree, tree_map
 from unskew.client.plan import Plan
-from unskew.client.round import OWN, Facts, Newcomer, Received, prepare_batch
+from unskew.client.round import PRIVATE, ClientFacts, Newcomer, Received, prepare_batch
 from unskew.data.augment import Augment
-from unskew.engines.channels_last import laid_out
+from unskew.engines.channels_last import to_channels_last
 from unskew.models.model import Model
 from unskew.protocol.method import Method, Task
 from unskew.protocol.part import Part, Sizes
@@ -26,14 +26,14 @@ from unskew.protocol.view import Batch, at_least_float32
 from unskew.protocol.work import Work
 from unskew.server.snapshot import StandIn
 from unskew.server.sums import AddUp
-from unskew.wire.message import Outcome, Together
+from unskew.wire.message import ClientReply, CohortReply
 
 Run = Callable[[State, Tensor], Tensor]  # from state and rows to logits
 AT_ONCE = 50  # rows scored in one pass on a CPU: larger tensors are no longer kept for the next (process.py)
 
 
 @dataclass(frozen=True)
-class Source:
+class ClientRows:
     """Rows of all clients in one place: x [N, ...] raw, y [N] or [N, classes], and where each client's rows are."""
 
     x: Tensor
@@ -45,16 +45,16 @@ class Source:
     augment: Augment = field(default_factory=Augment)
     more: dict[str, Tensor] = field(default_factory=dict)
 
-    def facts(self, client: int) -> Facts:
+    def facts(self, client: int) -> ClientFacts:
         """Number of rows and label counts of a client."""
         return tree_map(lambda t: t[0], self.facts_of([client]))
 
-    def facts_of(self, clients: list[int]) -> Facts:
+    def facts_of(self, clients: list[int]) -> ClientFacts:
         """The same for several, with a leading axis; counted on the host, and moved together."""
         each = [self.index[k].numpy() for k in clients]
         rows = torch.tensor([float(len(own)) for own in each], dtype=self.dtype)
         counts = torch.from_numpy(self._counted(each)).to(self.dtype)
-        return Facts(sent(rows, self.y.device), sent(counts, self.y.device))
+        return ClientFacts(sent(rows, self.y.device), sent(counts, self.y.device))
 
     def _counted(self, each: list[np.ndarray]) -> np.ndarray:
         """[m, classes] labels of each client's rows, all in one pass."""
@@ -103,17 +103,17 @@ class Engine(Protocol):
 
     def train(
         self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
-    ) -> Iterator[Outcome | Together]: ...
+    ) -> Iterator[ClientReply | CohortReply]: ...
 
     def stand_in(
         self, round: int, received: Received, rows: dict[int, StandIn], mine: dict[int, Tree]
-    ) -> Iterator[Outcome]: ...
+    ) -> Iterator[ClientReply]: ...
 
     def share(
         self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
-    ) -> Iterator[Outcome]: ...
+    ) -> Iterator[ClientReply]: ...
 
-    def settle(self) -> bool:
+    def verify_finite(self) -> bool:
         """At the end of a round: whether all that was handed out as finite is. After a False, only what was seen is."""
         ...
 
@@ -123,41 +123,41 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Setting:
+class EngineContext:
     """What an engine is made of: all of it fixed for the run."""
 
     method: Method
     model: Model
     task: Task
     plan: Plan
-    source: Source
+    client_rows: ClientRows
     splits: dict[str, tuple[Tensor, Tensor]]
     device: torch.device
     dtype: torch.dtype
 
-    def planned(self, round: int) -> tuple[Method, Work]:
+    def at_round(self, round: int) -> tuple[Method, Work]:
         """Parts and work of a round, with numbers as numbers: for draws and streams, which are made on the host."""
-        known = self._planned
+        known = self._rounds
         if round not in known:
             if len(known) > 1:  # this round and the one that is made ready meanwhile: every client of a loop asks
                 known.pop(min(known))
-            known[round] = self.method.now(max(round, 1), self.task)
+            known[round] = self.method.at_round(max(round, 1), self.task)
         return known[round]
 
-    def in_force(self, round: int) -> tuple[Method, Work]:
+    def at_round_on_device(self, round: int) -> tuple[Method, Work]:
         """The same with float fields as tensors on the device: for what a step computes; a GPU is waited for."""
-        method, work = self.planned(round)
-        if round not in self._in_force:
-            self._in_force.clear()
-            self._in_force[round] = method.on(self.device, self.dtype)
-        return self._in_force[round], work
+        method, work = self.at_round(round)
+        if round not in self._rounds_on_device:
+            self._rounds_on_device.clear()
+            self._rounds_on_device[round] = method.on(self.device, self.dtype)
+        return self._rounds_on_device[round], work
 
     @cached_property
-    def _planned(self) -> dict[int, tuple[Method, Work]]:
+    def _rounds(self) -> dict[int, tuple[Method, Work]]:
         return {}
 
     @cached_property
-    def _in_force(self) -> dict[int, Method]:
+    def _rounds_on_device(self) -> dict[int, Method]:
         return {}
 
     @property
@@ -165,15 +165,15 @@ class Setting:
         """Parts that share something right after a client's training."""
         return [p.name for p in self.method.parts if p.exchange is not None and p.exchange.when == "after training"]
 
-    def newcomer(self, client: int, source: Source | None = None) -> Tree:
+    def newcomer(self, client: int, client_rows: ClientRows | None = None) -> Tree:
         """State of a client that has none yet."""
-        source, tree = source or self.source, {}
+        client_rows, tree = client_rows or self.client_rows, {}
         if self.model.private:
-            tree[OWN] = {name: self._there(self.model.initial[name]) for name in self.model.private}
+            tree[PRIVATE] = {name: self._there(self.model.initial[name]) for name in self.model.private}
         if not self._stateful:
             return tree
-        facts = source.facts(client)
-        sizes = Sizes(len(source.index[client]), 0, self.task.work.batch, self.task.classes, {})
+        facts = client_rows.facts(client)
+        sizes = Sizes(len(client_rows.index[client]), 0, self.task.work.batch, self.task.classes, {})
         for part in self._stateful:
             draws = self.plan.part_draws(part, "init", 0, client, sizes)
             state = part.client_init(self.model, Newcomer(client, facts, draws))
@@ -193,8 +193,8 @@ class Setting:
     def _start(self) -> dict[int, Tensor]:
         return {id(tensor): tensor.to(self.device) for tensor in self.model.initial.values()}
 
-    def stand_in_source(self, rows: dict[int, StandIn]) -> Source:
-        """Stand-ins as a source of their own: rows are ready for the model and are not augmented."""
+    def stand_in_rows(self, rows: dict[int, StandIn]) -> ClientRows:
+        """Stand-ins as rows of their own: rows are ready for the model and are not augmented."""
         index, at = {}, 0
         for client, stand_in in rows.items():
             index[client] = torch.arange(at, at + len(stand_in.x))
@@ -202,13 +202,15 @@ class Setting:
         first = next(iter(rows.values()))
         more = {name: torch.cat([s.more[name] for s in rows.values()]) for name in first.more}
         x, y = torch.cat([s.x for s in rows.values()]), torch.cat([s.y for s in rows.values()])
-        return Source(x, y, index, self.task.classes, lambda x: x, self.dtype, more=more)
+        return ClientRows(x, y, index, self.task.classes, lambda x: x, self.dtype, more=more)
 
     def score(self, round: int, received: Received, split: str, first: int, last: int) -> Score:
         """Predictions on rows first..last of a split."""
-        method, _ = self.in_force(round)
+        method, _ = self.at_round_on_device(round)
         x, y = (column[first:last] for column in self.splits[split])
-        confusion, loss = self.scored(method, received, laid_out(self.source.prepare(x), self.model), y, self.model.run)
+        confusion, loss = self.scored(
+            method, received, to_channels_last(self.client_rows.prepare(x), self.model), y, self.model.run
+        )
         return Score(confusion.cpu(), float(loss))
 
     def scored(self, method: Method, received: Received, x: Tensor, y: Tensor, run: Run) -> tuple[Tensor, Tensor]:

@@ -35,11 +35,11 @@ class TeacherFreeMasking(Part):
 
     neutral = {"beta": 0.0}
 
-    def known(self, counts: Tensor) -> State:
+    def label_stats(self, counts: Tensor) -> State:
         return uniform_teacher(~majority(counts), self.beta * self.tau**2, counts.dtype)  # (1), U of (2), p^T of (3)
 
     def loss(self, view: View) -> Tensor:
-        return view.mean(uniform_kl(view.known(self), view.logits, view.y, self.tau))  # V of (2), p^S of (3), (4)
+        return view.mean(uniform_kl(view.label_stats(self), view.logits, view.y, self.tau))  # V of (2), p^S of (3), (4)
 
 
 method("fedlmd-tf", "fedavg", "lmd-tf")

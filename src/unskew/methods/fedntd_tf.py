@@ -29,12 +29,12 @@ class TeacherFreeNotTrue(Part):
 
     neutral = {"beta": 0.0}
 
-    def known(self, counts: Tensor) -> State:
+    def label_stats(self, counts: Tensor) -> State:
         every = torch.ones_like(counts, dtype=torch.bool)
         return uniform_teacher(every, self.beta * self.tau**2, counts.dtype)  # (1), p^T of (2)
 
     def loss(self, view: View) -> Tensor:
-        return view.mean(uniform_kl(view.known(self), view.logits, view.y, self.tau))  # p^S of (2), (3)
+        return view.mean(uniform_kl(view.label_stats(self), view.logits, view.y, self.tau))  # p^S of (2), (3)
 
 
 method("fedntd-tf", "fedavg", "ntd-tf")

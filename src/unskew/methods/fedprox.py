@@ -28,7 +28,7 @@ class Proximal(Part):
     neutral = {"mu": 0.0}
 
     def now(self, round: int, work: Work) -> tuple["Proximal", Work]:
-        return self, replace(work, pull=self.mu)  # for those who count effective steps
+        return self, replace(work, prox_strength=self.mu)  # for those who count effective steps
 
     def loss(self, view: View) -> Tensor:
         square = [(w - view.start[name]).pow(2).sum() for name, w in view.parameters.items()]

@@ -22,7 +22,7 @@ from unskew.base.tree import Message, State
 from unskew.models.layers import uniform
 from unskew.protocol.part import Part, Sizes
 from unskew.protocol.registry import method, part
-from unskew.protocol.update_codec import Form, Letter
+from unskew.protocol.update_codec import Form, OutgoingUpdate
 
 LEVELS = 127
 
@@ -53,14 +53,14 @@ class Int8(Part):
     def draws(self, when: str, sizes: Sizes, generator: np.random.Generator) -> dict:
         return {"seed": generator.integers(2**31)} if when == "seal" else {}
 
-    def seal(self, letter: Letter) -> tuple[Message, State]:
+    def seal(self, letter: OutgoingUpdate) -> tuple[Message, State]:
         update = letter.update
         sizes = [d.numel() for d in update.values()]
         u = torch.split(uniform(letter.draws["seed"], sum(sizes)), sizes)
         codes = {n: quantise(d, mine.view(d.shape)) for (n, d), mine in zip(update.items(), u)}
         return letter.sealed(codes), {}
 
-    def open(self, letter: Letter) -> Message:
+    def open(self, letter: OutgoingUpdate) -> Message:
         return letter.opened({n: restore(code, letter.start[n]) for n, code in letter.codes(_form).items()})  # (3)
 
 

@@ -23,7 +23,7 @@ from unskew.client.round import Newcomer
 from unskew.models.model import Model
 from unskew.protocol.part import Part
 from unskew.protocol.registry import method, part
-from unskew.protocol.update_codec import Form, Letter
+from unskew.protocol.update_codec import Form, OutgoingUpdate
 
 INDEX = {torch.uint8: 2**8, torch.uint16: 2**16, torch.int32: 2**31, torch.int64: 2**63}  # type -> places it can name
 
@@ -56,7 +56,7 @@ class TopK(Part):
         tensors = {name: model.initial[name] for name in model.shared}
         return {name: torch.zeros_like(t) for name, t in tensors.items() if self._form(t)}
 
-    def seal(self, letter: Letter) -> tuple[Message, State]:
+    def seal(self, letter: OutgoingUpdate) -> tuple[Message, State]:
         codes, rest = {}, {}
         for name, d in letter.update.items():
             if form := self._form(d):
@@ -66,7 +66,7 @@ class TopK(Part):
                 rest[name] = g.scatter(0, at, 0).view(d.shape)  # (3)
         return letter.sealed(codes), rest
 
-    def open(self, letter: Letter) -> Message:
+    def open(self, letter: OutgoingUpdate) -> Message:
         update, fine = {}, {}
         for name, code in letter.codes(self._form).items():
             like, at = letter.start[name], code["at"].long()

@@ -89,7 +89,7 @@ class Method:
             _ = self.update  # stops here if there is none
         return replace(self, parts=tuple(part.build(self, work) for part in self.parts))
 
-    def now(self, round: int, task: Task) -> tuple[Method, Work]:
+    def at_round(self, round: int, task: Task) -> tuple[Method, Work]:
         """The parts and the work in force in a round."""
         parts, work = [], task.work_at(round)
         for part in self.parts:

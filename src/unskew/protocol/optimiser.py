@@ -32,7 +32,7 @@ def whole(grad: Tensor | None, leaf: Tensor) -> Tensor:
     return torch.zeros_like(leaf) if grad is None else grad.contiguous()
 
 
-class Descent(NamedTuple):
+class GradientRule(NamedTuple):
     """How gradients are found and leaves moved by them; an engine's may have a form that only its `sgd` knows."""
 
     gradients: Callable[[Tensor, Sequence[Tensor]], list[Any]] = gradients
@@ -40,10 +40,10 @@ class Descent(NamedTuple):
     watching: Callable[[], AbstractContextManager[None]] = nullcontext  # while a step's loss is computed
 
 
-PLAIN = Descent()
+PLAIN = GradientRule()
 
 
-def by_torch(leaves: Sequence[Tensor], work: Work) -> Descent:
+def by_torch(leaves: Sequence[Tensor], work: Work) -> GradientRule:
     """How one client's leaves are moved: by PyTorch's own functions, whatever they are."""
     return PLAIN
 
@@ -51,8 +51,8 @@ def by_torch(leaves: Sequence[Tensor], work: Work) -> Descent:
 class Optimiser:
     """Moves leaves in place; `state` has each leaf's slots by name.
 
-    With `slots` of the caller's, made by `slots_of`, nothing is allocated later. A learning rate in a tensor on a GPU
-    is read there at every step, in one kernel for all leaves, so that a recorded step follows the schedule.
+    With `slots` of the caller's, made by `optimiser_slots`, nothing is allocated later. A learning rate in a tensor
+    on a GPU is read there at every step, in one kernel for all leaves, so that a recorded step follows the schedule.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Optimiser:
         work: Work,
         slots: list[State] | None = None,
         lr: Tensor | None = None,
-        descent: Descent = PLAIN,
+        descent: GradientRule = PLAIN,
     ):
         self._leaves, self._work, self._descent = leaves, work, descent
         self._fused = lr is not None and lr.is_cuda
@@ -106,7 +106,7 @@ class Optimiser:
         for leaf, slot in zip(self._leaves, slots):
             if not slot:
                 # The counter stays on the host, where reading it waits for nothing.
-                slot |= slots_of(work, leaf) | {"step": torch.tensor(0.0)}
+                slot |= optimiser_slots(work, leaf) | {"step": torch.tensor(0.0)}
         adam(
             self._leaves,
             grads,
@@ -126,7 +126,7 @@ class Optimiser:
         )
 
 
-def slots_of(work: Work, leaf: Tensor) -> State:
+def optimiser_slots(work: Work, leaf: Tensor) -> State:
     """What the optimiser keeps for a leaf, before its first step; zeros are the same as nothing."""
     if work.optimiser == "sgd":
         return {"momentum_buffer": torch.zeros_like(leaf)} if work.momentum else {}

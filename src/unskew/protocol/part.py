@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from unskew.client.round import Client, End, Newcomer
     from unskew.models.model import Model
     from unskew.protocol.method import Method, Task
-    from unskew.protocol.update_codec import Letter
+    from unskew.protocol.update_codec import OutgoingUpdate
     from unskew.protocol.view import Batch, View
     from unskew.protocol.work import Work
     from unskew.server.messages import Messages
@@ -119,8 +119,8 @@ class Part:
         whole run: `client_init` and every `share` see them."""
         return {}
 
-    def known(self, counts: Tensor) -> State:
-        """What the loss makes of a client's label counts alone, `view.known(self)`: once a round, not in every step."""
+    def label_stats(self, counts: Tensor) -> State:
+        """Tensors that the loss derives from the label counts, computed once a round; read `view.label_stats(self)`."""
         return {}
 
     def batch(self, batch: Batch, received: dict[str, Any], train: bool) -> Batch:
@@ -144,12 +144,12 @@ class Part:
         """Artefacts outside training, at `exchange`, and the client's new state; an empty one keeps the old."""
         return {}, client.mine
 
-    def seal(self, letter: Letter) -> tuple[Message, State]:
+    def seal(self, letter: OutgoingUpdate) -> tuple[Message, State]:
         """What leaves in place of the message, and the client's new state; an empty one keeps the old."""
         return letter.message, letter.mine
 
     # server
-    def open(self, letter: Letter) -> Message:
+    def open(self, letter: OutgoingUpdate) -> Message:
         """The inverse of `seal`, before anything is added up; believes nothing that it can check."""
         return letter.message
 

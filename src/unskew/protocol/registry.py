@@ -33,6 +33,8 @@ def part(name: str) -> Callable[[type[T]], type[T]]:
 
     def register(cls: type[T]) -> type[T]:
         cls.name = name
+        if "known" in vars(cls):  # the hook's old name, for one version
+            cls.label_stats = vars(cls)["known"]  # type: ignore[method-assign]
         made = dataclass(frozen=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True))(cls)
         PARTS[name] = cast(type[Part], made)
         return cast(type[T], made)

@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Letter:
+class OutgoingUpdate:
     """One client's message; on the client with the part's own state and draws."""
 
     message: Message

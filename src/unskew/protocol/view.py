@@ -113,7 +113,7 @@ class View:
     clock: Clock
     streams: dict[str, Batch]
     _teacher: list[Frozen] = field(default_factory=list)
-    _known: dict[str, State] = field(default_factory=dict)  # by part
+    _label_stats: dict[str, State] = field(default_factory=dict)  # by part
 
     @property
     def batch(self) -> Batch:
@@ -182,9 +182,11 @@ class View:
         """Any other model on this batch; tensors it lacks (a client's own BatchNorm) are the received model's."""
         return Frozen(model or self._pass.model, self.start | state if model is None else state, self.x)
 
-    def known(self, part: Part) -> State:
+    def label_stats(self, part: Part) -> State:
         """What the part knows by the label counts; worked out here where nobody did before the steps."""
-        return self._known.get(part.name) or part.known(self.counts)
+        return self._label_stats.get(part.name) or part.label_stats(self.counts)
+
+    known = label_stats  # the old name, for one version
 
     def stream(self, name: str) -> Batch | None:
         """This step's batch of a stream, None when the stream is empty."""

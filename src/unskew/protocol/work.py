@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from unskew.base.tree import State
-from unskew.protocol.optimiser import PLAIN, Descent, Optimiser
+from unskew.protocol.optimiser import PLAIN, GradientRule, Optimiser
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Work:
     betas: tuple[float, float] = (0.9, 0.999)
     scope: Literal["round", "step"] = "round"  # step: the optimiser forgets after every step
     clip: float | None = None  # norm of one client's gradient
-    pull: float = 0.0  # strength of a proximal term, which shortens the way that gradients go
+    prox_strength: float = 0.0  # strength of a proximal term, which shortens the way that gradients go
 
     def steps_for(self, rows: int) -> int:
         """Steps of a client with that many rows: none without rows."""
@@ -48,7 +48,7 @@ class Work:
         leaves: Iterable[Tensor],
         slots: Iterable[State] = (),
         lr: Tensor | None = None,
-        descent: Descent = PLAIN,
+        descent: GradientRule = PLAIN,
     ) -> Optimiser:
         """A fresh optimiser. Only element-wise ones: on stacked leaves they equal one optimiser per client.
 
@@ -58,14 +58,14 @@ class Work:
 
     def effective_steps(self, steps: int) -> float:
         """a_k: how far `steps` unit gradients move the weights, in learning rates (FedNova's norm of a)."""
-        return _displacement(steps, self.momentum, self.nesterov, self.scope == "step", self.lr * self.pull)
+        return _displacement(steps, self.momentum, self.nesterov, self.scope == "step", self.lr * self.prox_strength)
 
 
 @lru_cache(maxsize=4096)
-def _displacement(steps: int, rho: float, nesterov: bool, forget: bool, pull: float) -> float:
+def _displacement(steps: int, rho: float, nesterov: bool, forget: bool, prox_strength: float) -> float:
     velocity = total = 0.0
     for _ in range(steps):
-        gradient = 1.0 - pull * total
+        gradient = 1.0 - prox_strength * total
         velocity = gradient if forget else rho * velocity + gradient
         total += gradient + rho * velocity if nesterov else velocity
     return total

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from unskew import models
 from unskew.base.errors import UserError
 from unskew.base.tree import State, unflatten
-from unskew.client.round import OWN
+from unskew.client.round import PRIVATE
 from unskew.data.dataset import preparer
 from unskew.models.norms import norm_tensors, replace_batchnorm
 from unskew.protocol.part import Part
@@ -54,7 +54,7 @@ def client_model(run: Loaded, client: int) -> nn.Sequential:
     if str(client) not in known:
         raise UserError(f"{run.folder}: expected a client that has trained, found {client}; there are {_list(known)}")
     kept = unflatten(_read(run.folder / known[str(client)]["file"]), 2)
-    return _filled(run, state | kept[OWN])
+    return _filled(run, state | kept[PRIVATE])
 
 
 def prepare(run: Loaded, x: Tensor) -> Tensor:

@@ -24,9 +24,9 @@ from unskew.data import Dataset, skew
 from unskew.data.augment import Augment, augmented_once
 from unskew.data.cache_of_splits import Parts
 from unskew.data.partition import split
-from unskew.engines.engine import Engine, Setting, Source
+from unskew.engines.engine import ClientRows, Engine, EngineContext
 from unskew.engines.loop.loop_engine import LoopEngine
-from unskew.engines.stacked.memory import memory_there_is
+from unskew.engines.stacked.memory import available_memory
 from unskew.engines.stacked.stacked_engine import StackedEngine
 from unskew.models.model import Model
 from unskew.protocol.method import Task
@@ -35,7 +35,7 @@ from unskew.runner.header import header
 from unskew.runner.process_setup import keep_freed_memory
 from unskew.server.client_store import ClientStore
 from unskew.server.federation import Federation
-from unskew.server.storage import Home, InMemory, OnDisk
+from unskew.server.storage import InMemory, OnDisk, Storage
 from unskew.wire.ledger import fingerprint
 
 MANY_A_ROUND = 5_000  # participants; more than any experiment we know of, and an hour of steps on two cores
@@ -90,23 +90,23 @@ def prepare(
     dealt = deal(experiment, dataset, data_dir)
     parts, task, plan = dealt.parts, dealt.task, dealt.plan
     net = _model(experiment, dataset, model, dtype)
-    setting = Setting(
+    context = EngineContext(
         method,
         net,
         task,
         plan,
-        _source(experiment, dataset, parts, device, dtype),
+        _client_rows(experiment, dataset, parts, device, dtype),
         _splits(dataset, device),
         device,
         dtype,
     )
-    store = ClientStore(setting.newcomer, _home(setting, state_dir))
+    store = ClientStore(context.newcomer, _storage(context, state_dir))
     rows = ByRule(lambda k: len(parts.rows[k]))
     rows_of_data = {"x": dataset.train.x, "y": dataset.train.y}
     world = {"data": fingerprint(rows_of_data), "partition": _rows_print(parts), "model": _model_print(net)}
     keep_freed_memory()
     # The engine last: it may fork, and what fails above must not leave processes behind.
-    engine = _engine(experiment, setting)
+    engine = _engine(experiment, context)
     federation = Federation(method, net, task, plan, engine, store, experiment.weights == "samples", rows)
     warned = [f"warning    {line}" for line in too_many(plan)]
     told = [*header(experiment, federation, dataset, dealt.counts, parts), *warned, *stop.header]
@@ -221,11 +221,13 @@ def _augment(experiment: Experiment) -> Augment:
     return Augment(config.crop, config.flip, config.cutout)
 
 
-def _source(experiment: Experiment, dataset: Dataset, parts: Parts, device: torch.device, dtype: torch.dtype) -> Source:
+def _client_rows(
+    experiment: Experiment, dataset: Dataset, parts: Parts, device: torch.device, dtype: torch.dtype
+) -> ClientRows:
     index = ByRule(lambda k: torch.from_numpy(np.ascontiguousarray(parts.rows[k])))
     augment = Augment() if experiment.data.augment.frozen else _augment(experiment)
     x, y = dataset.train.x.to(device), dataset.train.y.to(device)
-    return Source(x, y, index, len(dataset.classes), dataset.preparer(device, dtype), dtype, augment)
+    return ClientRows(x, y, index, len(dataset.classes), dataset.preparer(device, dtype), dtype, augment)
 
 
 def _splits(dataset: Dataset, device: torch.device) -> dict[str, tuple[Tensor, Tensor]]:
@@ -233,21 +235,21 @@ def _splits(dataset: Dataset, device: torch.device) -> dict[str, tuple[Tensor, T
     return {name: (rows.x.to(device), rows.y.to(device)) for name, rows in named.items()}
 
 
-def _engine(experiment: Experiment, setting: Setting) -> Engine:
-    name, on_gpu = experiment.engine.name, setting.device.type == "cuda"
+def _engine(experiment: Experiment, context: EngineContext) -> Engine:
+    name, on_gpu = experiment.engine.name, context.device.type == "cuda"
     if name == "stacked" or (name == "auto" and on_gpu):
-        return StackedEngine(setting)
-    return LoopEngine(setting, experiment.engine.workers or cores())
+        return StackedEngine(context)
+    return LoopEngine(context, experiment.engine.workers or cores())
 
 
-def _home(setting: Setting, folder: Path | None) -> Home:
+def _storage(context: EngineContext, folder: Path | None) -> Storage:
     """Client state stays on the GPU if it takes less than a quarter of it, else on the host if little, else on disk."""
-    plan = setting.plan
-    one = size_in_bytes(setting.newcomer(0))  # type: ignore[arg-type]
+    plan = context.plan
+    one = size_in_bytes(context.newcomer(0))  # type: ignore[arg-type]
     # Exchanges may ask everybody; without one only those who took part have a state.
-    asks_all = any(part.exchange is not None and part.exchange.who == "all" for part in setting.method.parts)
-    trained = setting.task.rounds * len(plan.participants(1))
+    asks_all = any(part.exchange is not None and part.exchange.who == "all" for part in context.method.parts)
+    trained = context.task.rounds * len(plan.participants(1))
     size = one * (plan.clients if asks_all else min(plan.clients, trained))
-    if setting.device.type == "cuda" and size < memory_there_is(setting.device) / 4:
-        return InMemory(setting.device)
+    if context.device.type == "cuda" and size < available_memory(context.device) / 4:
+        return InMemory(context.device)
     return InMemory(torch.device("cpu")) if size <= STATE_IN_MEMORY else OnDisk(folder)

@@ -11,7 +11,7 @@ from unskew.base.environment import describe
 from unskew.base.errors import UserError
 from unskew.base.signals import uninterrupted
 from unskew.base.tree import Tree
-from unskew.client.round import own
+from unskew.client.round import with_private
 from unskew.engines.engine import Score, sum_of, to_device
 from unskew.results.folder import Folder
 from unskew.results.messages import to_files
@@ -191,12 +191,12 @@ class Player:
 
     def _scores(self, snap: Snapshot) -> dict[str, Score]:
         """Scores of the server's model; where clients keep tensors of their own, of this round's clients together."""
-        federation = self.federation.in_force(snap.round)
+        federation = self.federation.at_round(snap.round)
         received = federation.received(snap)
         seen = [received]
         if federation.model.private and snap.round:
             trained = [k for k in federation.plan.participants(snap.round) if federation.rows[k]]
-            seen = [own(received, self._on_device(k)) for k in trained] or seen
+            seen = [with_private(received, self._on_device(k)) for k in trained] or seen
         splits = ("validation", "test") if self.ready.dataset.validation else ("test",)
         return {split: sum_of(federation.engine.evaluate(snap.round, r, split) for r in seen) for split in splits}
 

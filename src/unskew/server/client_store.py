@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from unskew.base.tree import Tree
-from unskew.server.storage import Home, Kept
+from unskew.server.storage import Storage, StoredState
 
 
 @dataclass
@@ -14,10 +14,10 @@ class ClientStore:
     """Entries of the clients that were ever trained; a round's changes wait until the round is complete."""
 
     fresh: Callable[[int], Tree]  # state of a client without an entry
-    home: Home  # where entries rest
+    storage: Storage  # where entries rest
     changed: set[int] = field(default_factory=set)  # since the last checkpoint
-    _kept: dict[int, Kept] = field(default_factory=dict)
-    _pending: dict[int, Kept] = field(default_factory=dict)
+    _kept: dict[int, StoredState] = field(default_factory=dict)
+    _pending: dict[int, StoredState] = field(default_factory=dict)
 
     @property
     def entries(self) -> Mapping[int, Tree]:
@@ -32,11 +32,11 @@ class ClientStore:
     def put(self, client: int, tree: Tree) -> None:
         """New state, kept when the round commits. Stateless methods keep nothing."""
         if tree:
-            self._pending[client] = self.home.keep(tree)
+            self._pending[client] = self.storage.keep(tree)
 
     def restore(self, client: int, tree: Tree) -> None:
         """An entry of a checkpoint."""
-        self._kept[client] = self.home.keep(tree)
+        self._kept[client] = self.storage.keep(tree)
 
     def commit(self) -> None:
         """The round is complete: its changes become the entries."""
@@ -50,11 +50,11 @@ class ClientStore:
 
     def close(self) -> None:
         """The run is over."""
-        self.home.close()
+        self.storage.close()
 
 
 class _Entries(Mapping[int, Tree]):
-    def __init__(self, kept: dict[int, Kept]) -> None:
+    def __init__(self, kept: dict[int, StoredState]) -> None:
         self._kept = kept
 
     def __getitem__(self, client: int) -> Tree:

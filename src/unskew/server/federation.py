@@ -24,14 +24,14 @@ from unskew.models.model import Model
 from unskew.protocol.method import Method, Task
 from unskew.protocol.part import Artefact, Exchange, Part
 from unskew.server.client_store import ClientStore
-from unskew.server.gc_pause import without_collector
+from unskew.server.gc_pause import gc_paused
 from unskew.server.inbox import Declared, Intake
-from unskew.server.loss_check import finite_terms
+from unskew.server.loss_check import check_loss_terms
 from unskew.server.messages import Inbox, check_declared, in_order
-from unskew.server.retry_if_nonfinite import until_settled
+from unskew.server.retry_if_nonfinite import retry_if_nonfinite
 from unskew.server.snapshot import Report, Server, Snapshot
 from unskew.wire.ledger import Keeps, Ledger, nothing
-from unskew.wire.message import Outcome, Terms, Together
+from unskew.wire.message import ClientReply, CohortReply, LossTerms
 
 if TYPE_CHECKING:
     from unskew.engines.engine import Engine
@@ -70,29 +70,29 @@ class Federation:
         is over; the round in which one was not is played again by an engine that looks first. What the store has not
         committed by then is forgotten.
         """
-        report, terms = Report(), list[Terms]()
+        report, terms = Report(), list[LossTerms]()
 
         def attempt() -> Snapshot:
             for kept in (report.terms, report.dropped, report.numbers, terms):
                 kept.clear()
             start = replace(before, round=before.round + 1, ledger=before.ledger.next(self.keeps))
-            return self.in_force(start.round)._play(start, report, terms)
+            return self.at_round(start.round)._play(start, report, terms)
 
         def look() -> None:
-            report.terms.update(finite_terms(before.round + 1, terms))
+            report.terms.update(check_loss_terms(before.round + 1, terms))
 
-        with without_collector():  # a tenth of the host's work with 50 small clients
-            return until_settled(self.engine, self.store, before, attempt, look), report
+        with gc_paused():  # a tenth of the host's work with 50 small clients
+            return retry_if_nonfinite(self.engine, self.store, before, attempt, look), report
 
-    def in_force(self, round: int) -> Federation:
+    def at_round(self, round: int) -> Federation:
         """The federation with the parts of a round."""
-        return replace(self, method=self.method.now(max(round, 1), self.task)[0])
+        return replace(self, method=self.method.at_round(max(round, 1), self.task)[0])
 
     def close(self, snap: Snapshot) -> tuple[Snapshot, Report]:
         """Exchanges at the end of the run."""
         snap, report = replace(snap, ledger=snap.ledger.next(self.keeps)), Report()
         participants = self.plan.participants(max(snap.round, 1))
-        return self.in_force(snap.round)._exchange(snap, "at the end", participants, report), report
+        return self.at_round(snap.round)._exchange(snap, "at the end", participants, report), report
 
     def received(self, snap: Snapshot) -> Received:
         """The model and every part's broadcasts, checked against what is declared."""
@@ -104,7 +104,7 @@ class Federation:
                 parts[part.name] = sent
         return Received(snap.model, parts)
 
-    def _play(self, snap: Snapshot, report: Report, terms: list[Terms]) -> Snapshot:
+    def _play(self, snap: Snapshot, report: Report, terms: list[LossTerms]) -> Snapshot:
         """The round, up to what is reported of the clients' loss terms: reading these waits for a GPU."""
         round = snap.round
         participants, absent = self.plan.participants(round), self.plan.absent(round)
@@ -137,7 +137,7 @@ class Federation:
         return replace(snap, seen=snap.seen | set(participants))
 
     def _train(
-        self, snap: Snapshot, participants: list[int], report: Report, terms: list[Terms]
+        self, snap: Snapshot, participants: list[int], report: Report, terms: list[LossTerms]
     ) -> tuple[Inbox, dict[str, Inbox]]:
         """The clients' messages, and by part what exchanges after training brought; loss terms go into `terms`."""
         received, busy = self.received(snap), [k for k in participants if self.rows[k]]
@@ -235,11 +235,11 @@ class Federation:
         return {name: t for name, t in model.items() if name not in self.model.private}
 
 
-def _begun(outcomes: Iterator[Outcome | Together]) -> Iterator[Outcome | Together]:
+def _begun(outcomes: Iterator[ClientReply | CohortReply]) -> Iterator[ClientReply | CohortReply]:
     """The same, with the first one asked for now: a device trains while the host goes on with other things."""
     first = list(islice(outcomes, 1))
 
-    def all_of() -> Iterator[Outcome | Together]:
+    def all_of() -> Iterator[ClientReply | CohortReply]:
         while first:
             yield first.pop()  # and nobody keeps it
         yield from outcomes

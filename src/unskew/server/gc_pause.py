@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def without_collector() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Nothing is collected within; what is in no circle is freed all the same."""
     was_on = gc.isenabled()
     gc.disable()

@@ -10,12 +10,12 @@ from unskew.base.per_client import PerClient
 from unskew.base.tree import Message, size_in_bytes, unstack
 from unskew.protocol.method import Method
 from unskew.protocol.part import Artefact
-from unskew.protocol.update_codec import Letter
+from unskew.protocol.update_codec import OutgoingUpdate
 from unskew.server.client_store import ClientStore
 from unskew.server.messages import Inbox, in_order, is_finite
 from unskew.server.snapshot import Report, Snapshot
 from unskew.wire.ledger import number
-from unskew.wire.message import Outcome, Terms, Together
+from unskew.wire.message import ClientReply, CohortReply, LossTerms
 
 SAMPLES = Artefact("counts", reduce="sum")
 Declared = dict[str, dict[str, Artefact]]  # part -> artefact -> declaration
@@ -39,29 +39,33 @@ class Intake:
     def _trains(self) -> bool:
         return self.phase == "train"
 
-    def take_in_cohorts(self, found: Iterator[Outcome | Together], terms: list[Terms]) -> Iterator[Outcome]:
+    def take_in_cohorts(
+        self, found: Iterator[ClientReply | CohortReply], terms: list[LossTerms]
+    ) -> Iterator[ClientReply]:
         """Take in cohorts that need not be split, and give out all other clients, whose message is to be taken in.
 
         With 50 small clients views of every tensor of every client were a third of the host's work in a round.
         """
         for some in found:
-            if isinstance(some, Together) and self._at_once(some):
-                terms.append(Terms(some.clients, some.at, some.terms))
+            if isinstance(some, CohortReply) and self._at_once(some):
+                terms.append(LossTerms(some.clients, some.at, some.terms))
                 self._take_in_rows(some)
                 continue
-            for outcome in some.each() if isinstance(some, Together) else (some,):
-                terms.append(Terms([outcome.client], [0], {name: term[None] for name, term in outcome.terms.items()}))
+            for outcome in some.each() if isinstance(some, CohortReply) else (some,):
+                terms.append(
+                    LossTerms([outcome.client], [0], {name: term[None] for name, term in outcome.terms.items()})
+                )
                 yield outcome
                 del outcome
             del some
 
-    def take_in(self, outcome: Outcome, acceptable: bool = True) -> bool:
+    def take_in(self, outcome: ClientReply, acceptable: bool = True) -> bool:
         """One client's message; whether it was added up."""
         client, message = outcome.client, in_order(outcome.message, self.declared)
         opened, ledger = self._open(client, message) if self._trains else message, self.snap.ledger
         # What was coded can be finite and give a number that is not: then what the engine has seen does not count.
         finite = outcome.finite if opened is message else None
-        # Together or not at all: state that belongs to a refused share must not stay with the client.
+        # Both or neither: state that belongs to a refused share must not stay with the client.
         fine = acceptable and (outcome.finite or is_finite(outcome.shared))
         taken = bool(fine) and self.inbox.add(client, self.rows[client], opened, finite)
         entry = (self.snap.round, self.phase, client)
@@ -76,12 +80,12 @@ class Intake:
             self.report.dropped.append(client)
         return taken
 
-    def _at_once(self, some: Together) -> bool:
+    def _at_once(self, some: CohortReply) -> bool:
         """Whether no client's message has to be opened, looked at or kept."""
         recorded = any(self.snap.ledger.keeps(self.snap.round, k) for k in some.clients)
         return some.alike and not self.method.seals and not recorded
 
-    def _take_in_rows(self, some: Together) -> None:
+    def _take_in_rows(self, some: CohortReply) -> None:
         """As `take_in` for one client after another in training, all of them acceptable."""
         clients, message = some.clients, in_order(some.message, self.declared)
         self.inbox.add_rows(clients, [self.rows[k] for k in clients], message, some.at)
@@ -98,7 +102,7 @@ class Intake:
         """The message as it was before the parts sealed it; one that cannot be opened stops the run by name."""
         try:
             for part in reversed(self.method.seals):
-                message = part.open(Letter(message, self.method.update, self.snap.model, self.shared))
+                message = part.open(OutgoingUpdate(message, self.method.update, self.snap.model, self.shared))
         except UserError as error:
             raise UserError(f"client {client}: {error}") from error
         return message

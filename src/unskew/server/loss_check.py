@@ -7,14 +7,14 @@ import math
 import torch
 
 from unskew.base.errors import UserError
-from unskew.wire.message import Terms
+from unskew.wire.message import LossTerms
 
 
 class NotFiniteError(UserError):
     """A client's loss is no longer a number that training can go on from."""
 
 
-def finite_terms(round: int, terms: list[Terms]) -> dict[int, dict[str, float]]:
+def check_loss_terms(round: int, terms: list[LossTerms]) -> dict[int, dict[str, float]]:
     """Loss terms by client and part as numbers; refuses the first client with one that is nan or infinite.
 
     All such terms of the client are named: one of them spoils the weights, and a step later the others follow.

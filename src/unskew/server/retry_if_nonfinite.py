@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def until_settled(
+def retry_if_nonfinite(
     engine: Engine, store: ClientStore, before: Snapshot, play: Callable[[], T], look: Callable[[], None]
 ) -> T:
     """What `play` gives of a round from `before`, when the engine answers for every message.
@@ -27,11 +27,11 @@ def until_settled(
         try:
             done = play()
         except Exception:
-            if engine.settle():  # else it may be due to the numbers that nobody has looked at
+            if engine.verify_finite():  # else it may be due to the numbers that nobody has looked at
                 look()
                 raise
         else:
-            if engine.settle():
+            if engine.verify_finite():
                 look()
                 return done
         if changed := [place for place, version in before.versions().items() if version != held[place]]:

@@ -17,16 +17,16 @@ from unskew.base.signals import remove_folder
 from unskew.base.tree import Tree, flatten, tree_map, unflatten
 
 
-class Kept(Protocol):
+class StoredState(Protocol):
     """One client's state at rest."""
 
     def tree(self) -> Tree: ...
 
 
-class Home(Protocol):
+class Storage(Protocol):
     """Takes a state in; what is no longer referred to is gone."""
 
-    def keep(self, tree: Tree) -> Kept: ...
+    def keep(self, tree: Tree) -> StoredState: ...
 
     def close(self) -> None: ...
 
@@ -37,7 +37,7 @@ class InMemory:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def keep(self, tree: Tree) -> Kept:
+    def keep(self, tree: Tree) -> StoredState:
         return _Held(tree_map(lambda t: _own(t.detach().to(self._device)), tree))
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class OnDisk:
         self._numbers = itertools.count()
         self._remove = weakref.finalize(self, remove_folder, self._folder, ignore_errors=True)
 
-    def keep(self, tree: Tree) -> Kept:
+    def keep(self, tree: Tree) -> StoredState:
         self._folder.mkdir(parents=True, exist_ok=True)
         return _File(self._folder / f"{next(self._numbers)}.safetensors", tree)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from unskew.base.tree import Message, Rows, State, Tree, unstack
 
 
-class Outcome(NamedTuple):
+class ClientReply(NamedTuple):
     """What one client's round gave."""
 
     client: int
@@ -17,11 +17,11 @@ class Outcome(NamedTuple):
     mine: Tree
     terms: State
     shared: Message = {}  # what exchanges after training sent; never changed in place
-    finite: bool | None = None  # True where the engine answers for it, at the latest in `settle`; None: look
+    finite: bool | None = None  # True where the engine answers for it, at the latest in `verify_finite`; None: look
 
 
 @dataclass(frozen=True)
-class Together:
+class CohortReply:
     """What the rounds of a cohort gave: trees with a leading axis, whose row at[i] is that of clients[i]."""
 
     clients: list[int]
@@ -38,33 +38,33 @@ class Together:
         values = (value for sent in self.message.values() for value in sent.values())
         return not self.shared and not self.finite and not any(isinstance(value, Rows) for value in values)
 
-    def ordered(self, clients: list[int]) -> Together:
+    def ordered(self, clients: list[int]) -> CohortReply:
         """The same clients in another order."""
         place = dict(zip(self.clients, self.at))
         return replace(self, clients=clients, at=[place[k] for k in clients])
 
-    def each(self) -> list[Outcome]:
+    def each(self) -> list[ClientReply]:
         """One by one, in the order of the clients."""
         m = len(self.clients)
         said, kept, terms, shared = (unstack(tree, m) for tree in (self.message, self.mine, self.terms, self.shared))
         fine = self.finite or [True] * m
-        return [Outcome(k, said[i], kept[i], terms[i], shared[i], fine[i]) for k, i in zip(self.clients, self.at)]
+        return [ClientReply(k, said[i], kept[i], terms[i], shared[i], fine[i]) for k, i in zip(self.clients, self.at)]
 
 
-class Terms(NamedTuple):
+class LossTerms(NamedTuple):
     """Loss terms [m] of some clients; row at[i] is that of clients[i]."""
 
     clients: list[int]
     at: list[int]
     values: State
 
-    def in_order_of(self, parts: list[str]) -> Terms:
+    def in_order_of(self, parts: list[str]) -> LossTerms:
         """A part's term, then the numbers beside it, in the order of the parts."""
         places = {name: (parts.index(name.partition(" ")[0]), name) for name in self.values}
         return self._replace(values={name: self.values[name] for name in sorted(places, key=places.__getitem__)})
 
 
-def one_by_one(found: Iterable[Outcome | Together]) -> Iterator[Outcome]:
+def replies_one_by_one(found: Iterable[ClientReply | CohortReply]) -> Iterator[ClientReply]:
     """Every client's outcome, in the order of the clients."""
     for some in found:
-        yield from some.each() if isinstance(some, Together) else (some,)
+        yield from some.each() if isinstance(some, CohortReply) else (some,)

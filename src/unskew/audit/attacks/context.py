@@ -50,13 +50,13 @@ def context(shared: Shared, steps: int, seed: int, progress: Progress = quiet) -
     world = shared.world
     if not world.pixels:
         raise NoAttackError("rows are no pictures, so that there is nothing to mark")
-    source, group = world.setting.source, shared.rows.shape[1]
-    own, test_x = shared.others(seed), world.setting.splits["test"][0]
+    client_rows, group = world.context.client_rows, shared.rows.shape[1]
+    own, test_x = shared.others(seed), world.context.splits["test"][0]
     sizes = [n for n in SIZES if n * group <= len(own)] or [len(own) // group]
     tested = min(TESTED, len(test_x) // group)
     if sizes[0] < 2 or tested < 2:
         raise NoAttackError("too few rows to learn a context from")
-    items = _items(shared, source.x, own[: sizes[-1] * group].view(-1, group))
+    items = _items(shared, client_rows.x, own[: sizes[-1] * group].view(-1, group))
     test = _items(shared, test_x, torch.arange(tested * group).view(-1, group))
     mean, scale = test.mean(0), test.std(0).clamp_min(1e-3)  # of what he sees pass by, without labels
     items, test = (items - mean) / scale, (test - mean) / scale

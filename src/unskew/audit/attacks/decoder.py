@@ -57,14 +57,14 @@ def net(features: tuple[int, ...], row: tuple[int, ...]) -> nn.Sequential:
 
 def decoder(shared: Shared, steps: int, seed: int, progress: Progress = quiet) -> Decoded:
     """What the shared features show of the rows behind them."""
-    world, source = shared.world, shared.world.setting.source
+    world, client_rows = shared.world, shared.world.context.client_rows
     own = shared.others(seed)
-    first = shared.made(source.x, own[:FIRST, None])  # (1)
+    first = shared.made(client_rows.x, own[:FIRST, None])  # (1)
     along = tuple(i for i in range(first.ndim) if i != 1)
     mean, scale = first.mean(along, keepdim=True), first.std(along, keepdim=True).nan_to_num(1.0).clamp_min(1e-6)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        guess = net(tuple(first.shape[1:]), tuple(source.x.shape[1:])).to(first)
+        guess = net(tuple(first.shape[1:]), tuple(client_rows.x.shape[1:])).to(first)
     # Channels innermost take more than a third from a step on a CPU (CIFAR-10, one thread: 690 to 410 ms).
     inner = first.ndim == 4 and first.device.type == "cpu"
     layout = torch.channels_last if inner else torch.contiguous_format
@@ -73,7 +73,7 @@ def decoder(shared: Shared, steps: int, seed: int, progress: Progress = quiet) -
     errors: list[Tensor] = []
     for step in range(steps):
         rows = own[torch.randint(len(own), (min(BATCH, len(own)),), generator=generator)]
-        features = (shared.made(source.x, rows[:, None]) - mean) / scale
+        features = (shared.made(client_rows.x, rows[:, None]) - mean) / scale
         loss = F.mse_loss(guess(features.contiguous(memory_format=layout)), _taught(world, rows).to(features))  # (3)
         optimiser.zero_grad()
         torch.autograd.backward(loss)
@@ -90,7 +90,7 @@ def decoder(shared: Shared, steps: int, seed: int, progress: Progress = quiet) -
 
 def _taught(world: World, rows: Tensor) -> Tensor:
     """Pixels of training rows; rows that have none as the model takes them."""
-    source = world.setting.source
-    x = source.prepare(source.x[rows.to(source.x.device)])
+    client_rows = world.context.client_rows
+    x = client_rows.prepare(client_rows.x[rows.to(client_rows.x.device)])
     pixels = world.unit(x)
     return x if pixels is None else pixels

@@ -29,8 +29,8 @@ MESSAGES = 32  # updates that are looked at, evenly over those that there are
 def on_final_model(world: World, shadows: int, seed: int) -> list[Membership]:
     """By loss, and by so many shadow models."""
     run, data = world.run, world.prepared.dataset
-    index = world.setting.source.index
-    rows = torch.unique(torch.cat([index[k] for k in looked_at(world.setting.task.clients)]))
+    index = world.context.client_rows.index
+    rows = torch.unique(torch.cat([index[k] for k in looked_at(world.context.task.clients)]))
     drawn = torch.Generator().manual_seed(seed)
     mine = rows[torch.randperm(len(rows), generator=drawn)[:MOST]]
     fresh = torch.randperm(len(data.test), generator=drawn)[: 2 * MOST]
@@ -57,13 +57,13 @@ def on_updates(world: World, cases: list[Case], seed: int) -> list[Membership]:
 
 def _fresh(world: World, parts: int, seed: int, like: Tensor) -> Iterator[Examples]:
     """Test rows for each of so many updates, as many as possible up to the most."""
-    test, setting = world.prepared.dataset.test, world.setting
+    test, context = world.prepared.dataset.test, world.context
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))
     each = max(min(len(test), -(-MOST // parts)), 1)
     for i in range(parts):
         rows = order.roll(-i * each)[:each]
-        x = setting.source.prepare(test.x[rows].to(setting.device))
-        yield Examples(x.to(like), test.y[rows].to(setting.device))
+        x = context.client_rows.prepare(test.x[rows].to(context.device))
+        yield Examples(x.to(like), test.y[rows].to(context.device))
 
 
 def _before_and_after(case: Case) -> tuple[State, State]:

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 from unskew.base.tree import Message, State, Tree, flatten, unflatten
-from unskew.client.feed import Cohort, OneClient
-from unskew.client.round import Received, client_round, own
+from unskew.client.feed import BatchFeed, SingleClientFeed
+from unskew.client.round import Received, client_round, with_private
 from unskew.client.seal import seal_draws, seal_one
 from unskew.client.share import share_draws, share_one
 from unskew.engines.channels_last import Flatten
-from unskew.engines.engine import Score, Setting, Source, one_thread, sum_of, to_device
+from unskew.engines.engine import ClientRows, EngineContext, Score, one_thread, sum_of, to_device
 from unskew.engines.loop.pieces import Linear, in_pieces
 from unskew.engines.loop.workers import Workers, can_fork
 from unskew.engines.stacked.widths import Padding
@@ -27,7 +27,7 @@ from unskew.protocol.optimiser import by_torch
 from unskew.server.messages import pack
 from unskew.server.snapshot import StandIn
 from unskew.server.sums import AddUp
-from unskew.wire.message import Outcome
+from unskew.wire.message import ClientReply
 
 CHUNK = 500  # rows scored at once
 TOLD = ("message", "mine", "terms", "shared")  # of an outcome, by a worker
@@ -41,11 +41,11 @@ class LoopEngine:
 
     name = "loop"
 
-    def __init__(self, setting: Setting, workers: int) -> None:
-        self.device = setting.device
-        self.setting, self._descent_of = setting, by_torch
+    def __init__(self, context: EngineContext, workers: int) -> None:
+        self.device = context.device
+        self.context, self._descent_of = context, by_torch
         if self.device.type == "cpu":
-            self.setting, self._descent_of = replace(setting, model=setting.model.rewritten(for_cpu)), in_pieces
+            self.context, self._descent_of = replace(context, model=context.model.rewritten(for_cpu)), in_pieces
         self.add_up: AddUp | None = None  # answers come one by one
         self._received, self._padding = Received({}, {}), Padding()
         many = workers > 1 and can_fork() and self.device.type == "cpu"
@@ -62,48 +62,48 @@ class LoopEngine:
 
     def train(
         self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[ClientReply]:
         """Every client's outcome, in the order given."""
         requests = (({"do": "train", "round": round, "client": k}, flatten(mine(k))) for k in clients)
         return self._outcomes(received, requests)
 
     def share(
         self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[ClientReply]:
         """One part's exchange on every client."""
         requests = (({"do": "share", "round": round, "part": part, "client": k}, flatten(mine(k))) for k in clients)
         return self._outcomes(received, requests)
 
     def stand_in(
         self, round: int, received: Received, rows: dict[int, StandIn], mine: dict[int, Tree]
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[ClientReply]:
         """Stand-ins are trained inline: their rows exist only here."""
-        source = self.setting.stand_in_source(rows)
+        client_rows = self.context.stand_in_rows(rows)
         for client in rows:
-            state = to_device(mine.get(client) or self.setting.newcomer(client, source), self.device)
+            state = to_device(mine.get(client) or self.context.newcomer(client, client_rows), self.device)
             with one_thread():
-                outcome, counted = self._train_one(source, round, received, client, state)
+                outcome, counted = self._train_one(client_rows, round, received, client, state)
             self._padding.add(*counted)
             yield outcome
 
-    def settle(self) -> bool:
+    def verify_finite(self) -> bool:
         """Whoever takes a message in looks at it."""
         return True
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
         """Scores of a split, chunk by chunk."""
-        rows = len(self.setting.splits[split][1])
+        rows = len(self.context.splits[split][1])
         header = {"do": "score", "round": round, "split": split}
         spans = [{"first": a, "last": min(a + CHUNK, rows)} for a in range(0, rows, CHUNK)]
         requests: Requests = ((header | span, {}) for span in spans)
         return sum_of(Score(body["confusion"], float(body["loss"])) for _, body in self._ask(received, requests))
 
-    def _outcomes(self, received: Received, requests: Requests) -> Iterator[Outcome]:
+    def _outcomes(self, received: Received, requests: Requests) -> Iterator[ClientReply]:
         for header, body in self._ask(received, requests):
             tree = unflatten(body, DEEP)
             got = (tree.get(name, {}) for name in TOLD)
             self._padding.add(*header["rows"])
-            yield Outcome(header["client"], *got)
+            yield ClientReply(header["client"], *got)
 
     def _ask(self, received: Received, requests: Requests) -> Iterator[tuple[dict[str, Any], State]]:
         if self._pool:
@@ -125,50 +125,50 @@ class LoopEngine:
             self._received = Received(tree.get("model", {}), tree.get("parts", {}))
             return {}, {}
         if header["do"] == "score":
-            score = self.setting.score(
+            score = self.context.score(
                 header["round"], self._received, header["split"], header["first"], header["last"]
             )
             return {}, {"confusion": score.confusion, "loss": torch.tensor(score.loss, dtype=torch.float64)}
         client, mine, rows = header["client"], to_device(unflatten(body, 2), self.device), (0, 0)
         if header["do"] == "train":
-            outcome, rows = self._train_one(self.setting.source, header["round"], self._received, client, mine)
+            outcome, rows = self._train_one(self.context.client_rows, header["round"], self._received, client, mine)
         else:
             outcome = self._share_one(header["round"], header["part"], client, mine)
         return {"client": client, "rows": rows}, flatten({name: getattr(outcome, name) for name in TOLD})
 
     def _train_one(
-        self, source: Source, round: int, received: Received, client: int, mine: Tree
-    ) -> tuple[Outcome, tuple[int, int]]:
+        self, client_rows: ClientRows, round: int, received: Received, client: int, mine: Tree
+    ) -> tuple[ClientReply, tuple[int, int]]:
         """What the client's round gave, and its rows: trained on, and computed."""
-        setting = self.setting
-        method, _ = setting.in_force(round)
-        feed = OneClient(Cohort(setting, source, round, received, [client], [mine]))
+        context = self.context
+        method, _ = context.at_round_on_device(round)
+        feed = SingleClientFeed(BatchFeed(context, client_rows, round, received, [client], [mine]))
 
         def after(final: State, mine: Tree) -> tuple[Message, Tree]:
             shared: Message = {}
             # What trains for an absent client shares nothing: it is on the server already.
-            for part in setting.after_training if source is setting.source else ():
+            for part in context.after_training if client_rows is context.client_rows else ():
                 sent, kept = self._share(round, part, client, final, mine)
                 shared |= {part: sent} if sent else {}
                 mine = mine | ({part: kept} if kept else {})
             return shared, mine
 
         message, shared, kept, terms = client_round(
-            method, setting.model, received, mine, feed, after, self._descent_of
+            method, context.model, received, mine, feed, after, self._descent_of
         )
-        if source is setting.source:  # a stand-in's message does not travel
-            message, kept = seal_one(setting, round, received, message, kept, seal_draws(setting, round, client))
-        return Outcome(client, pack(message), kept, terms, shared), (feed.needed, feed.steps * feed.work.batch)
+        if client_rows is context.client_rows:  # a stand-in's message does not travel
+            message, kept = seal_one(context, round, received, message, kept, seal_draws(context, round, client))
+        return ClientReply(client, pack(message), kept, terms, shared), (feed.needed, feed.steps * feed.work.batch)
 
-    def _share_one(self, round: int, part: str, client: int, mine: Tree) -> Outcome:
-        sent, kept = self._share(round, part, client, own(self._received, mine).model, mine)
-        return Outcome(client, {part: sent} if sent else {}, {part: kept} if kept else {}, {})
+    def _share_one(self, round: int, part: str, client: int, mine: Tree) -> ClientReply:
+        sent, kept = self._share(round, part, client, with_private(self._received, mine).model, mine)
+        return ClientReply(client, {part: sent} if sent else {}, {part: kept} if kept else {}, {})
 
     def _share(self, round: int, part: str, client: int, state: State, mine: Tree) -> tuple[dict[str, Any], State]:
-        setting = self.setting
-        draws = share_draws(setting, part, round, client)
-        facts, index = setting.source.facts(client), setting.source.index[client].to(self.device)
-        sent, kept = share_one(setting, part, round, state, mine.get(part, {}), draws, facts, index)
+        context = self.context
+        draws = share_draws(context, part, round, client)
+        facts, index = context.client_rows.facts(client), context.client_rows.index[client].to(self.device)
+        sent, kept = share_one(context, part, round, state, mine.get(part, {}), draws, facts, index)
         return pack(sent), kept
 
 

@@ -14,7 +14,7 @@ from torch.optim.sgd import sgd
 
 from unskew.engines.stacked.linear_grad import Product
 from unskew.engines.stacked.lowrank_grad import Factored, Factors, who_takes
-from unskew.protocol.optimiser import PLAIN, Descent
+from unskew.protocol.optimiser import PLAIN, GradientRule
 from unskew.protocol.work import Work
 
 LARGE = 2**18  # weights from which it pays
@@ -34,12 +34,12 @@ class Linear(nn.Linear):
         return found if self.bias is None else found + self.bias
 
 
-def in_pieces(leaves: Sequence[Tensor], work: Work) -> Descent:
+def in_pieces(leaves: Sequence[Tensor], work: Work) -> GradientRule:
     """How one client's leaves are moved; a limit on gradients and Adam look at whole ones."""
     if work.optimiser != "sgd" or work.clip is not None:
         return PLAIN
     factors = Factors(leaf for leaf in leaves if leaf.ndim == 2 and leaf.numel() >= LARGE)
-    return Descent(factors.gradients, descend, factors.watching)
+    return GradientRule(factors.gradients, descend, factors.watching)
 
 
 def descend(leaves: list[Tensor], grads: list[Tensor | Factored], velocities: list[Tensor | None], **how: Any) -> None:

@@ -20,7 +20,7 @@ ALIGNED = 64  # bytes; any type can begin there
 Layout = list[tuple[str, str, list[int], int]]  # name, type, shape, where it begins
 
 
-class Arena:
+class SharedMemory:
     """Grows to the most that was written; inherited by forking."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ import torch
 from unskew.base.errors import UserError
 from unskew.base.signals import uninterrupted
 from unskew.base.tree import State
-from unskew.engines.loop.shared_memory import Arena
+from unskew.engines.loop.shared_memory import SharedMemory
 
 SOON = 0.5  # seconds in which processes that have nothing to do end by themselves
 Handle = Callable[[dict[str, Any], State], tuple[dict[str, Any], State]]
@@ -49,7 +49,11 @@ class Workers:
 
     def __init__(self, n: int, handle: Handle) -> None:
         context = mp.get_context("fork")
-        pairs, arenas, self._told = [context.Pipe() for _ in range(n)], [(Arena(), Arena()) for _ in range(n)], Arena()
+        pairs, arenas, self._told = (
+            [context.Pipe() for _ in range(n)],
+            [(SharedMemory(), SharedMemory()) for _ in range(n)],
+            SharedMemory(),
+        )
         self._ends = {ours: places for (ours, _), places in zip(pairs, arenas)}
         self._processes = [
             context.Process(target=_serve, args=(i, pairs, arenas, self._told, handle), daemon=True) for i in range(n)
@@ -142,8 +146,8 @@ def _gone() -> UserError:
 def _serve(
     i: int,
     pairs: list[tuple[Connection, Connection]],
-    arenas: list[tuple[Arena, Arena]],
-    told: Arena,
+    arenas: list[tuple[SharedMemory, SharedMemory]],
+    told: SharedMemory,
     handle: Handle,
 ) -> None:
     """A worker's life: answer until the other end closes. Ctrl-C is for the parent, which saves first."""

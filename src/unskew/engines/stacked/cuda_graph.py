@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from unskew.server.gc_pause import without_collector
+from unskew.server.gc_pause import gc_paused
 
 Pool = Any  # torch's name of one, private and not the same in all its versions
 
@@ -18,7 +18,7 @@ def new_pool(device: torch.device) -> Pool:
     return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
 
-class Recorded:
+class CudaGraph:
     """Runs as it is the first time, is recorded the second time, and is played from then on; on a CPU it just runs.
 
     The first time finds out what is needed (workspaces, kernels, tensors made on first use) outside of any recording.
@@ -47,7 +47,7 @@ class Recorded:
         graph = torch.cuda.CUDAGraph()
         try:
             # An old graph that the collector finds and destroys while another is recorded would end the recording.
-            with without_collector(), torch.cuda.graph(graph, pool=self._pool):
+            with gc_paused(), torch.cuda.graph(graph, pool=self._pool):
                 self._run()
         except torch.OutOfMemoryError:  # whoever called knows what to do: train fewer clients at once
             raise

@@ -23,71 +23,71 @@ from unskew.protocol.view import at_least_float32
 
 
 class How(NamedTuple):
-    """A convolution's numbers, and what comes after it: a cut at zero, a pooling, rows made flat."""
+    """A convolution's numbers, and what comes after it: a ReLU, a pooling, rows made flat."""
 
     stride: int
     padding: int
     groups: int
-    cut: bool = False
+    relu: bool = False
     pool: int = 1
     flat: bool = False
 
 
 def _conv(x: Tensor, w: Tensor, bias: Tensor | None, how: How) -> Tensor:
     out = F.conv2d(x, w, bias, how.stride, how.padding, groups=how.groups)
-    out = out.relu() if how.cut else out
+    out = out.relu() if how.relu else out
     return out if how.pool == 1 else F.max_pool2d(out, how.pool)
 
 
 def _conv_stacked(m: int, dims: tuple[Any, ...], x: Tensor, w: Tensor, bias: Tensor | None, how: How) -> Tensor:
-    stride, padding, groups, cut, pool, flat = how
+    stride, padding, groups, relu, pool, flat = how
     x = front(x, dims[0], m)
     shared = dims[1] is None and (bias is None or dims[2] is None)  # a teacher: one set of filters for all rows
     dense = groups == 1 and (w.shape[2:] != (1, 1) or stride > 1)
     fixed = dense and not (w.requires_grad or (bias is not None and bias.requires_grad))
-    ours = kernels.ours(x, w, bias) and (not dense or fixed)
+    ours = kernels.supported(x, w, bias) and (not dense or fixed)
     if shared and not ours:
         out = _conv(x.flatten(0, 1), w, bias, How(stride, padding, groups))
         out = out.view(*x.shape[:2], *out.shape[1:])
-        return kernels.pool(out, None, 2, cut, pool) if cut or pool > 1 else out
+        return kernels.pool(out, None, 2, relu, pool) if relu or pool > 1 else out
     # In this order: a cast of repeated filters copies all.
     x, w = x.to(_dtype(x)), w.to(_dtype(w))[None] if shared and dense else front(w.to(_dtype(w)), dims[1], m)
     rows, bias = x.transpose(1, 2), None if bias is None else front(bias, dims[2], m).to(x.dtype)
     if groups == 1:
-        return kernels.convolve(rows, w, bias, stride, padding, cut, pool, flat).transpose(1, 2)
+        return kernels.convolve(rows, w, bias, stride, padding, relu, pool, flat).transpose(1, 2)
     planes = kernels.depthwise(rows.flatten(0, 1), w.flatten(0, 2), stride, padding)
     out = planes.view(*rows.shape[:2], *planes.shape[1:])
-    if bias is not None or cut or pool > 1:
-        out = kernels.pool(out, bias, 1, cut, pool, flat)
+    if bias is not None or relu or pool > 1:
+        out = kernels.pool(out, bias, 1, relu, pool, flat)
     return out.transpose(1, 2)
 
 
-def _norm(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _norm(x: Tensor, gain: Tensor, shift: Tensor, eps: float, relu: bool) -> tuple[Tensor, Tensor, Tensor]:
     variance, mean = torch.var_mean(at_least_float32(x.detach()), (0, 2, 3), correction=0)
     out = F.batch_norm(x, None, None, gain, shift, True, 0.0, eps)
-    return out.relu() if cut else out, mean, variance
+    return out.relu() if relu else out, mean, variance
 
 
 def _norm_stacked(
-    m: int, dims: tuple[int | None, ...], x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool
+    m: int, dims: tuple[int | None, ...], x: Tensor, gain: Tensor, shift: Tensor, eps: float, relu: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     rows = front(x, dims[0], m).transpose(1, 2)
     gain, shift = (front(t, dim, m).flatten() for t, dim in zip((gain, shift), dims[1:3]))
-    out, mean, variance = kernels.normalise(rows.flatten(0, 1).flatten(1), gain, shift, eps, cut)
+    out, mean, variance = kernels.normalise(rows.flatten(0, 1).flatten(1), gain, shift, eps, relu)
     return out.view(rows.shape).transpose(1, 2), mean.view(m, -1), variance.view(m, -1)
 
 
-def _scale(x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, cut: bool) -> Tensor:
-    return kernels.scale(x[None], mean[None], gain[None], shift[None], 2, cut)[0]
+def _scale(x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, relu: bool) -> Tensor:
+    return kernels.scale(x[None], mean[None], gain[None], shift[None], 2, relu)[0]
 
 
 def _scale_stacked(
-    m: int, dims: tuple[int | None, ...], x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, cut: bool
+    m: int, dims: tuple[int | None, ...], x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, relu: bool
 ) -> Tensor:
     x, mean, gain, shift = (front(t, dim, m) for t, dim in zip((x, mean, gain, shift), dims))
     if x.transpose(1, 2).is_contiguous():  # as convolutions of a stack leave it
-        return kernels.scale(x.transpose(1, 2), mean, gain, shift, 1, cut).transpose(1, 2)
-    return kernels.scale(x, mean, gain, shift, 2, cut)
+        return kernels.scale(x.transpose(1, 2), mean, gain, shift, 1, relu).transpose(1, 2)
+    return kernels.scale(x, mean, gain, shift, 2, relu)
 
 
 def _pool(x: Tensor, kernel: int) -> Tensor:
@@ -122,7 +122,7 @@ def _drop(x: Tensor, seed: Tensor, p: float) -> Tensor:
 
 
 def _drop_stacked(m: int, dims: tuple[int | None, ...], x: Tensor, seed: Tensor, p: float) -> Tensor:
-    return kernels.drop(front(x, dims[0], m), front(seed, dims[1], m), p)
+    return kernels.seeded_dropout(front(x, dims[0], m), front(seed, dims[1], m), p)
 
 
 convolution, normalisation, scaling, max_pool, linear, dropout = (
@@ -136,15 +136,15 @@ convolution, normalisation, scaling, max_pool, linear, dropout = (
 
 
 class Conv2d(nn.Conv2d):
-    """Square strides and zero padding, dense or depthwise; with the cut at zero and the pooling that follow it.
+    """Square strides and zero padding, dense or depthwise; with the ReLU and the pooling that follow it.
 
     `flat`: rows are made flat next, and lie in memory one after another.
     """
 
-    cut, pool, flat = False, 1, False
+    relu, pool, flat = False, 1, False
 
     def forward(self, h: Tensor) -> Tensor:
-        how = How(self.stride[0], int(self.padding[0]), self.groups, self.cut, self.pool, self.flat)
+        how = How(self.stride[0], int(self.padding[0]), self.groups, self.relu, self.pool, self.flat)
         return convolution(h, self.weight, self.bias, how)
 
     @staticmethod
@@ -158,15 +158,15 @@ class Conv2d(nn.Conv2d):
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """With gain, shift, running statistics and the cut at zero that follows."""
+    """With gain, shift, running statistics and the ReLU that follows."""
 
-    cut = False
+    relu = False
 
     def forward(self, h: Tensor) -> Tensor:
         if not self.training:
             gain = self.weight / (self.running_var + self.eps).sqrt()  # type: ignore[operator, union-attr]
-            return scaling(h, self.running_mean, gain, self.bias, self.cut)
-        out, mean, variance = normalisation(h, self.weight, self.bias, self.eps, self.cut)
+            return scaling(h, self.running_mean, gain, self.bias, self.relu)
+        out, mean, variance = normalisation(h, self.weight, self.bias, self.eps, self.relu)
         n = h.shape[0] * h.shape[2] * h.shape[3]
         running = ((self.running_mean, mean), (self.running_var, variance * (n / max(n - 1, 1))))
         for kept, new in running:

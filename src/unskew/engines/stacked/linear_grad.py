@@ -28,7 +28,7 @@ class Product(torch.autograd.Function):
         cast = weights.to(kind)
         ctx.save_for_backward(rows, weights, None if cast is weights else cast)
         ctx.kind, ctx.factors = kind, factors
-        return kernels.times(rows, cast)
+        return kernels.matmul(rows, cast)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:

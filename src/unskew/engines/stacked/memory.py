@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 SHARE = 0.6  # of the memory there is, for a cohort's training
 
 
-def memory_there_is(device: torch.device) -> int:
+def available_memory(device: torch.device) -> int:
     """Bytes: free ones on a GPU; on the CPU all that the machine or its container has, so that a resume cuts alike."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)

@@ -12,10 +12,10 @@ from unskew.base.tree import State
 from unskew.base.vmap import vmap
 from unskew.client.round import Received
 from unskew.data.augment import Augment
-from unskew.engines.channels_last import laid_out
-from unskew.engines.engine import Score, Setting
+from unskew.engines.channels_last import to_channels_last
+from unskew.engines.engine import EngineContext, Score
 from unskew.engines.stacked import kernels
-from unskew.engines.stacked.cuda_graph import Recorded, new_pool
+from unskew.engines.stacked.cuda_graph import CudaGraph, new_pool
 from unskew.engines.stacked.stack import put
 from unskew.models.model import Model
 from unskew.protocol.method import Method
@@ -35,17 +35,17 @@ class Scoring:
     the cnn take 3.3 ms on an H200, where launches one by one and three waits a pass made it 6.5.
     """
 
-    def __init__(self, setting: Setting) -> None:
-        self._setting, self._gpu = setting, setting.device.type == "cuda"
-        small = self._gpu and setting.model.rows_alone and setting.source.x[0].numel() <= SMALL
+    def __init__(self, context: EngineContext) -> None:
+        self._context, self._gpu = context, context.device.type == "cuda"
+        small = self._gpu and context.model.rows_alone and context.client_rows.x[0].numel() <= SMALL
         self._rows = LARGE if small else CHUNK
-        self._pool = new_pool(setting.device)
+        self._pool = new_pool(context.device)
         self._model: State = {}  # where recorded passes read the model
         self._passes: dict[tuple[str, bool], tuple[Tensor, list[Pass]]] = {}
         self._now: tuple[Method, Received]
 
     def score(self, round: int, received: Received, split: str) -> Score:
-        method, _ = self._setting.in_force(round)
+        method, _ = self._context.at_round_on_device(round)
         # A part that changes the batch may do so by what it received and by numbers of the round.
         changes = any(type(part).batch is not Part.batch for part in method.parts)
         while True:
@@ -56,14 +56,14 @@ class Scoring:
                 if self._rows == 1:
                     raise
             # Out here, where the error and with it what the failed pass had made are gone.
-            self._rows = (min(self._rows, len(self._setting.splits[split][1])) + 1) // 2
+            self._rows = (min(self._rows, len(self._context.splits[split][1])) + 1) // 2
             self.release()
             torch.cuda.empty_cache()
 
     def release(self) -> None:
         """Let go of recordings and of what they found; a pool whose recordings are gone never takes another."""
         self._passes.clear()
-        self._pool = new_pool(self._setting.device)
+        self._pool = new_pool(self._context.device)
 
     def _score(self, split: str, records: bool) -> Score:
         if (split, records) not in self._passes:
@@ -71,22 +71,22 @@ class Scoring:
         found, passes = self._passes[split, records]
         for each in passes:
             each()
-        seen, classes = found.cpu(), self._setting.task.classes
+        seen, classes = found.cpu(), self._context.task.classes
         return Score(seen[:, 1:].sum(0).long().view(classes, classes), sum(seen[:, 0].tolist()))
 
     def _prepared(self, split: str, records: bool) -> tuple[Tensor, list[Pass]]:
         """Where each pass leaves its loss and confusion, counts being whole in float64; and the passes."""
-        device, count = self._setting.device, len(self._setting.splits[split][1])
+        device, count = self._context.device, len(self._context.splits[split][1])
         chunks = torch.split(torch.arange(count, device=device), self._rows)
-        found = torch.zeros(len(chunks), 1 + self._setting.task.classes**2, dtype=torch.float64, device=device)
+        found = torch.zeros(len(chunks), 1 + self._context.task.classes**2, dtype=torch.float64, device=device)
         passes: list[Pass] = [partial(self._pass, split, chunk, place) for chunk, place in zip(chunks, found)]
-        return found, [Recorded(each, device, self._pool) for each in passes] if records else passes
+        return found, [CudaGraph(each, device, self._pool) for each in passes] if records else passes
 
     def _pass(self, split: str, rows: Tensor, place: Tensor) -> None:
-        setting, model, (x, y) = self._setting, self._setting.model, self._setting.splits[split]
+        context, model, (x, y) = self._context, self._context.model, self._context.splits[split]
         run = partial(in_parts, model) if self._gpu else model.run
-        ready = kernels.rows(x, rows, Augment(), {}, setting.source.prepare, setting.dtype)
-        confusion, loss = setting.scored(*self._now, laid_out(ready, model), y[rows], run)
+        ready = kernels.gather_rows(x, rows, Augment(), {}, context.client_rows.prepare, context.dtype)
+        confusion, loss = context.scored(*self._now, to_channels_last(ready, model), y[rows], run)
         place.copy_(torch.cat([loss[None], confusion.flatten().double()]))
 
     def _in_place(self, model: State) -> State:
@@ -99,7 +99,7 @@ class Scoring:
 def in_parts(model: Model, state: State, x: Tensor) -> Tensor:
     """Logits [n, classes] in eval mode, of rows in parts as if each were a client's: for the layers of a stack.
 
-    With normalisation, depthwise filters, or a cut and a pooling after a convolution, that is one pass over the
+    With normalisation, depthwise filters, or a ReLU and a pooling after a convolution, that is one pass over the
     activations where PyTorch makes several. Other nets gain nothing, and may normalise rows by one another.
     """
     if len(x) % PARTS or not (model.rows_alone and (model.convolves or "statistic" in model.roles.values())):

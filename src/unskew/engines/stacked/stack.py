@@ -17,53 +17,53 @@ from torch.utils._pytree import tree_leaves
 
 from unskew.base.tree import State, Tree, tree_map
 from unskew.base.vmap import vmap
-from unskew.client.feed import Cohort, shapes
-from unskew.client.round import OWN, Facts, Moment, Received, descend_step, step_loss
-from unskew.engines.engine import Setting
+from unskew.client.feed import BatchFeed, shapes
+from unskew.client.round import PRIVATE, ClientFacts, Received, StepInputs, descend_step, step_loss
+from unskew.engines.engine import EngineContext
 from unskew.engines.stacked import kernels
-from unskew.engines.stacked.cuda_graph import Recorded, new_pool
+from unskew.engines.stacked.cuda_graph import CudaGraph, new_pool
 from unskew.engines.stacked.lowrank_grad import Factors
-from unskew.engines.stacked.step_inputs import Packed
+from unskew.engines.stacked.step_inputs import StepInputBuffer
 from unskew.engines.stacked.widths import widths
 from unskew.models.model import Model
 from unskew.protocol.method import Method
-from unskew.protocol.optimiser import PLAIN, Descent, slots_of
+from unskew.protocol.optimiser import PLAIN, GradientRule, optimiser_slots
 from unskew.protocol.work import Work
 
 AHEAD = 256 * 2**20  # bytes of batches made at once
-Given = tuple[Method, Received, Tree, Facts]
+Given = tuple[Method, Received, Tree, ClientFacts]
 
 
 class Stack:
     """Trains cohorts of up to `capacity` clients whose inputs have the same shapes."""
 
-    def __init__(self, setting: Setting, work: Work, given: Given, feed: Cohort) -> None:
-        self.setting, self.capacity, self._shapes = setting, len(feed.clients), feed.shapes
+    def __init__(self, context: EngineContext, work: Work, given: Given, feed: BatchFeed) -> None:
+        self.context, self.capacity, self._shapes = context, len(feed.clients), feed.shapes
         method, received, mine, facts = given
-        first = _as_read(feed.between(0, 1, self.capacity), setting.model)
+        first = _as_read(feed.between(0, 1, self.capacity), context.model)
         self.ahead = max(min(AHEAD // max(_bytes(first), 1), 64), 1)
         self.method, self.received, self.mine, self.facts = (
             _floats_cloned(method), *(tree_map(torch.clone, tree) for tree in (received, mine, facts)),
         )  # fmt: skip
-        self.batches = Packed(first, self.ahead, setting.device)
-        model = setting.model
+        self.batches = StepInputBuffer(first, self.ahead, context.device)
+        model = context.model
         self.state: State = {k: t.new_empty(self.capacity, *t.shape) for k, t in received.model.items()}
         self.leaves = {k: self.state[k] for k in model.parameters}
         self.buffers = {k: self.state[k] for k in model.buffers}
-        self.slots = {k: slots_of(work, t) for k, t in self.leaves.items()}
+        self.slots = {k: optimiser_slots(work, t) for k, t in self.leaves.items()}
         self.terms: State = {}
-        self.lr = torch.zeros((), device=setting.device)
-        self._lanes: dict[int, _Lane] = {}
-        self.pool = new_pool(setting.device)  # of all widths, which train one after another
-        self._begin = Recorded(self._start, setting.device)
+        self.lr = torch.zeros((), device=context.device)
+        self._width_steps: dict[int, _WidthStep] = {}
+        self.pool = new_pool(context.device)  # of all widths, which train one after another
+        self._begin = CudaGraph(self._start, context.device)
         self.work = work  # its learning rate is that of the round
-        self._staged: Cohort | None = None  # whose first batches are in place
+        self._staged: BatchFeed | None = None  # whose first batches are in place
 
-    def takes(self, feed: Cohort) -> bool:
+    def takes(self, feed: BatchFeed) -> bool:
         """Whether a cohort's batches fit into the places of this one's."""
         return feed.shapes == self._shapes and len(feed.clients) <= self.capacity
 
-    def stage(self, feed: Cohort) -> None:
+    def stage(self, feed: BatchFeed) -> None:
         """Put the first batches of the cohort that comes into place, behind the steps that are still under way.
 
         `train` would do the same, but while the device waits: 0.4 of the 1.5 ms before the first step of `pfl-cifar`.
@@ -71,7 +71,7 @@ class Stack:
         self._fill(feed, 0, max(feed.steps), len(feed.clients))
         self._staged = feed
 
-    def train(self, work: Work, given: Given, feed: Cohort) -> tuple[State, State, int]:
+    def train(self, work: Work, given: Given, feed: BatchFeed) -> tuple[State, State, int]:
         """All steps of a cohort: final states [m, ...], summed loss terms [m], and the clients' steps computed."""
         there, self._staged = feed is self._staged, None
         self._load(work, given)
@@ -79,7 +79,7 @@ class Stack:
         for step, width in enumerate(plan):
             if step % self.ahead == 0 and not (step == 0 and there):
                 self._fill(feed, step, len(plan), width)
-            self._lane(width).step()
+            self._width_step(width).step()
             over = slice(sum(s > step + 1 for s in feed.steps), sum(s > step for s in feed.steps))
             still = plan[step + 1] if step + 1 < len(plan) else 0
             if over.start < over.stop and still > over.start:  # ended, but trained on with the rest: taken out now
@@ -93,12 +93,12 @@ class Stack:
 
     def release(self) -> None:
         """Let go of memory and recordings now: lanes and their steps know each other, so only the collector would."""
-        for lane in self._lanes.values():
+        for lane in self._width_steps.values():
             del lane.step
-        self._lanes.clear()
+        self._width_steps.clear()
         del self._begin
 
-    def _fill(self, feed: Cohort, first: int, end: int, width: int) -> None:
+    def _fill(self, feed: BatchFeed, first: int, end: int, width: int) -> None:
         """Batches from step `first` on into their places."""
         put(self.batches.places, feed.between(first, min(first + self.ahead, end), width))
         self.batches.rewind()
@@ -112,7 +112,7 @@ class Stack:
         put((self.received, self.mine, self.facts), (received, mine, facts))
         self._begin()
         self.lr.fill_(work.lr)
-        for lane in self._lanes.values() if not self.lr.is_cuda else ():  # there the optimiser reads the tensor
+        for lane in self._width_steps.values() if not self.lr.is_cuda else ():  # there the optimiser reads the tensor
             lane.optimiser.lr = work.lr
 
     def _start(self) -> None:
@@ -120,20 +120,22 @@ class Stack:
 
         Recorded like a step: its twenty launches took the host 0.3 ms before the first step of a round.
         """
-        for name, tensor in self.mine.get(OWN, {}).items():
+        for name, tensor in self.mine.get(PRIVATE, {}).items():
             self.state[name].copy_(tensor)
-        shared = [name for name in self.state if name not in self.mine.get(OWN, {})]
-        kernels.spread([self.state[name] for name in shared], [self.received.model[name] for name in shared])
+        shared = [name for name in self.state if name not in self.mine.get(PRIVATE, {})]
+        kernels.broadcast_to_clients(
+            [self.state[name] for name in shared], [self.received.model[name] for name in shared]
+        )
         for tensor in tree_leaves((self.slots, self.terms)):
             tensor.zero_()
 
-    def _lane(self, width: int) -> _Lane:
-        if width not in self._lanes:
-            self._lanes[width] = _Lane(self, width)
-        return self._lanes[width]
+    def _width_step(self, width: int) -> _WidthStep:
+        if width not in self._width_steps:
+            self._width_steps[width] = _WidthStep(self, width)
+        return self._width_steps[width]
 
 
-class _Lane:
+class _WidthStep:
     """The first `width` clients of a stack."""
 
     def __init__(self, stack: Stack, width: int) -> None:
@@ -141,14 +143,14 @@ class _Lane:
         self.leaves = {k: t[:width].detach().requires_grad_() for k, t in stack.leaves.items()}
         self.buffers, self.mine, self.facts = (_head(t, width) for t in (stack.buffers, stack.mine, stack.facts))
         self.slots = [_head(stack.slots[k], width) for k in self.leaves]
-        leaves, sgd = list(self.leaves.values()), kernels.descent(stack.setting.device)
+        leaves, sgd = list(self.leaves.values()), kernels.sgd_kernel(stack.context.device)
         plain = self.work.optimiser == "sgd" and self.work.clip is None
         self.factors = Factors(t for t in leaves if sgd and plain and t.ndim == 3)
-        self.descent = Descent(self.factors.gradients, sgd, self.factors.watching) if sgd else PLAIN
+        self.descent = GradientRule(self.factors.gradients, sgd, self.factors.watching) if sgd else PLAIN
         self.optimiser = self.work.make(leaves, self.slots, stack.lr, self.descent)
-        model, method, received = stack.setting.model, stack.method, stack.received
+        model, method, received = stack.context.model, stack.method, stack.received
         self.each = vmap(lambda p, b, k, f, n: step_loss(method, model, p, b, received, k, f, n))
-        self.step: Callable[[], None] = Recorded(self._step, stack.setting.device, stack.pool)
+        self.step: Callable[[], None] = CudaGraph(self._step, stack.context.device, stack.pool)
 
     def _step(self) -> None:
         stack, width = self.stack, self.width
@@ -164,7 +166,7 @@ class _Lane:
             stack.terms[name][:width].add_(term)
 
 
-def _as_read(batches: Moment, model: Model) -> Moment:
+def _as_read(batches: StepInputs, model: Model) -> StepInputs:
     """Images [steps, m, b, c, h, w] in memory as convolutions of a stack read them, channel by channel."""
     x = batches.batch["x"]
     if not model.convolves or x.ndim != 6:
@@ -172,7 +174,7 @@ def _as_read(batches: Moment, model: Model) -> Moment:
     return batches._replace(batch=batches.batch | {"x": x.transpose(2, 3).contiguous().transpose(2, 3)})
 
 
-def shape_of(work: Work, given: Given, feed: Cohort) -> tuple[Any, ...]:
+def shape_of(work: Work, given: Given, feed: BatchFeed) -> tuple[Any, ...]:
     """What two cohorts must have in common to be trained in the same memory."""
     method, received, mine, facts = given
     parts = [

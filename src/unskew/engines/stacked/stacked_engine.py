@@ -20,16 +20,16 @@ from torch.utils._pytree import tree_leaves
 
 from unskew.base.tree import State, Tree, stack, unstack
 from unskew.base.vmap import vmap
-from unskew.client.feed import Cohort, longest_first, signature
-from unskew.client.round import OWN, Received, begin, finish, for_steps, own, step_loss
+from unskew.client.feed import BatchFeed, longest_first, signature
+from unskew.client.round import PRIVATE, Received, begin, finish, for_steps, step_loss, with_private
 from unskew.client.seal import seal_many
 from unskew.client.share import share_many
-from unskew.engines.engine import Score, Setting, Source, one_thread, to_device
+from unskew.engines.engine import ClientRows, EngineContext, Score, one_thread, to_device
 from unskew.engines.stacked import kernels
 from unskew.engines.stacked.fuse import fuse
 from unskew.engines.stacked.layers import for_stack
-from unskew.engines.stacked.memory import bytes_of_step, cohort_size, memory_there_is
-from unskew.engines.stacked.prefetch import Ahead
+from unskew.engines.stacked.memory import available_memory, bytes_of_step, cohort_size
+from unskew.engines.stacked.prefetch import Prefetch
 from unskew.engines.stacked.scoring import Scoring
 from unskew.engines.stacked.stack import Stack, shape_of
 from unskew.engines.stacked.widths import Padding
@@ -37,7 +37,7 @@ from unskew.protocol.method import Method
 from unskew.protocol.part import Part
 from unskew.protocol.work import Work
 from unskew.server.snapshot import StandIn
-from unskew.wire.message import Outcome, Together, one_by_one
+from unskew.wire.message import ClientReply, CohortReply, replies_one_by_one
 
 T = TypeVar("T")
 
@@ -48,18 +48,18 @@ class StackedEngine:
     name = "stacked"
     workers = 1
 
-    def __init__(self, setting: Setting) -> None:
-        self.setting = replace(setting, model=setting.model.rewritten(lambda blocks: fuse(for_stack(blocks))))
-        self.device = setting.device
-        self.add_up = kernels.adder(self.device)
+    def __init__(self, context: EngineContext) -> None:
+        self.context = replace(context, model=context.model.rewritten(lambda blocks: fuse(for_stack(blocks))))
+        self.device = context.device
+        self.add_up = kernels.message_adder(self.device)
         self.limit: int | None = None  # clients that fit at once; found out on the first cohort
         self._sharing = sys.maxsize  # clients that fit in an exchange, as far as is known
-        self._scoring = Scoring(self.setting)
+        self._scoring = Scoring(self.context)
         self._padding = Padding()
         self._stack: Stack | None = None
         self._shape: tuple[Any, ...] = ()
-        self._ahead, self._next = Ahead(self.setting), 0  # the round to make ready while this one trains
-        self._trusts, self._doubts = True, list[Tensor]()  # of each cohort, whether its messages are finite
+        self._ahead, self._next = Prefetch(self.context), 0  # the round to make ready while this one trains
+        self._optimistic, self._unverified = True, list[Tensor]()  # of each cohort, whether its messages are finite
         self._computed: list[tuple[int, int]] = []  # rows of the round, which count when it does
 
     def close(self) -> None:
@@ -76,30 +76,30 @@ class StackedEngine:
 
     def train(
         self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
-    ) -> Iterator[Outcome | Together]:
+    ) -> Iterator[ClientReply | CohortReply]:
         """Every client's outcome, in the order given; all at once where they were trained so."""
-        self._doubts, self._computed, self._next = [], [], round + 1
-        return self._train(self.setting.source, round, received, clients, mine)
+        self._unverified, self._computed, self._next = [], [], round + 1
+        return self._train(self.context.client_rows, round, received, clients, mine)
 
     def stand_in(
         self, round: int, received: Received, rows: dict[int, StandIn], mine: dict[int, Tree]
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[ClientReply]:
         """The same for stand-ins."""
-        source = self.setting.stand_in_source(rows)
-        states = {k: mine.get(k) or self.setting.newcomer(k, source) for k in rows}
-        return one_by_one(self._train(source, round, received, list(rows), states.__getitem__))
+        client_rows = self.context.stand_in_rows(rows)
+        states = {k: mine.get(k) or self.context.newcomer(k, client_rows) for k in rows}
+        return replies_one_by_one(self._train(client_rows, round, received, list(rows), states.__getitem__))
 
     def share(
         self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[ClientReply]:
         """One part's exchange on a stack of clients, whose rows are padded to the longest."""
-        source = self.setting.source
-        longest = max((len(source.index[k]) for k in clients), default=0)
-        row = source.x[0].numel() * self.setting.dtype.itemsize
+        client_rows = self.context.client_rows
+        longest = max((len(client_rows.index[k]) for k in clients), default=0)
+        row = client_rows.x[0].numel() * self.context.dtype.itemsize
         # Rows, their activations and what is sent: eight times the rows is a start, and what does not fit is halved.
-        size = min(cohort_size(8 * longest * row, memory_there_is(self.device)), self._sharing)
+        size = min(cohort_size(8 * longest * row, available_memory(self.device)), self._sharing)
 
-        def play(cohort: list[int]) -> list[Outcome]:
+        def play(cohort: list[int]) -> list[ClientReply]:
             states = [to_device(mine(k), self.device) for k in cohort]
             with self._threads():
                 return list(self._share(round, part, received, cohort, states))
@@ -109,17 +109,17 @@ class StackedEngine:
             yield from outcomes
             del outcomes
 
-    def settle(self) -> bool:
+    def verify_finite(self) -> bool:
         """Makes the next round ready, then waits for what the device has found; one message in doubt ends the trust.
 
         Without a wait before messages are added up, the host works while the device trains.
         """
         self._get_ready()
-        doubts, self._doubts = self._doubts, []
+        doubts, self._unverified = self._unverified, []
         fine = not doubts or bool(torch.cat(doubts).all())
         for needed, computed in self._computed if fine else ():
             self._padding.add(needed, computed)
-        self._trusts, self._computed = self._trusts and fine, []
+        self._optimistic, self._computed = self._optimistic and fine, []
         return fine
 
     def evaluate(self, round: int, received: Received, split: str) -> Score:
@@ -128,27 +128,27 @@ class StackedEngine:
             return self._scoring.score(round, received, split)
 
     def _train(
-        self, source: Source, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
-    ) -> Iterator[Outcome | Together]:
+        self, client_rows: ClientRows, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
+    ) -> Iterator[ClientReply | CohortReply]:
         """Cohorts of clients that can be stacked and that fit; outcomes are handed out in the order given."""
-        method, _ = self.setting.planned(round)
+        method, _ = self.context.at_round(round)
         groups: dict[tuple[Any, ...], list[int]] = {}
         streams = any(type(part).streams is not Part.streams for part in method.parts)  # else all are alike
         for k in clients:
             tree = mine(k)
             groups.setdefault(signature(method, received, tree) if streams or tree else (), []).append(k)
-        done: dict[int, Outcome] = {}
+        done: dict[int, ClientReply] = {}
         due = list(reversed(clients))
         for group in groups.values():
             if self.limit is None:
-                longest = max(group, key=lambda k: len(source.index[k]))
-                self.limit = self._measure(source, round, received, longest, to_device(mine(longest), self.device))
+                longest = max(group, key=lambda k: len(client_rows.index[k]))
+                self.limit = self._measure(client_rows, round, received, longest, to_device(mine(longest), self.device))
 
-            def play(cohort: list[int]) -> Together:
-                ordered = longest_first(source, cohort)
+            def play(cohort: list[int]) -> CohortReply:
+                ordered = longest_first(client_rows, cohort)
                 states = [to_device(tree, self.device) if (tree := mine(k)) else {} for k in ordered]
                 with self._threads():
-                    return self._cohort(source, round, received, ordered, states).ordered(cohort)
+                    return self._cohort(client_rows, round, received, ordered, states).ordered(cohort)
 
             for found, fits in self._fitting(group, self.limit, play):
                 self.limit = fits
@@ -160,14 +160,14 @@ class StackedEngine:
                 while due and due[-1] in done:
                     yield done.pop(due.pop())
 
-    def _measure(self, source: Source, round: int, received: Received, client: int, mine: Tree) -> int:
+    def _measure(self, client_rows: ClientRows, round: int, received: Received, client: int, mine: Tree) -> int:
         """How many clients like this one, the longest, fit; as a stack of one, whose layers keep other tensors."""
-        setting = self.setting
-        method, _ = setting.in_force(round)
-        feed = Cohort(setting, source, round, received, [client], [mine])
+        context = self.context
+        method, _ = context.at_round_on_device(round)
+        feed = BatchFeed(context, client_rows, round, received, [client], [mine])
         seen, start = for_steps(method, received), {name: t[None] for name, t in received.model.items()}
-        leaves, buffers = begin(setting.model, start)
-        each = vmap(lambda p, b, k, f, n: step_loss(method, setting.model, p, b, seen, k, f, n)[0])
+        leaves, buffers = begin(context.model, start)
+        each = vmap(lambda p, b, k, f, n: step_loss(method, context.model, p, b, seen, k, f, n)[0])
 
         def step() -> Tensor:
             return each(leaves, buffers, stack([mine]), feed.facts, feed.at(0, 1)).sum()
@@ -175,34 +175,36 @@ class StackedEngine:
         weights = sum(t.numel() * t.element_size() for t in received.model.values())
         # leaf, gradient, two optimiser slots, final copy, message and new state; a seal computes with as many again
         copies = 7 * (2 if method.seals else 1)
-        return cohort_size(bytes_of_step(step) + copies * weights, memory_there_is(self.device))
+        return cohort_size(bytes_of_step(step) + copies * weights, available_memory(self.device))
 
-    def _cohort(self, source: Source, round: int, received: Received, clients: list[int], mine: list[Tree]) -> Together:
+    def _cohort(
+        self, client_rows: ClientRows, round: int, received: Received, clients: list[int], mine: list[Tree]
+    ) -> CohortReply:
         """Train clients in one stack, the longest first."""
-        setting = self.setting
-        method, work = setting.in_force(round)
-        early = self._ahead.take(round, clients) if source is setting.source else None
-        feed = early or Cohort(setting, source, round, received, clients, mine)
+        context = self.context
+        method, work = context.at_round_on_device(round)
+        early = self._ahead.take(round, clients) if client_rows is context.client_rows else None
+        feed = early or BatchFeed(context, client_rows, round, received, clients, mine)
         order = sorted(range(len(clients)), key=lambda i: -feed.steps[i])
         if order != list(range(len(clients))):  # rows that join the epoch can change who is longest
-            return self._cohort(source, round, received, [clients[i] for i in order], [mine[i] for i in order])
+            return self._cohort(client_rows, round, received, [clients[i] for i in order], [mine[i] for i in order])
         (ending, lr), kept = feed.ending, stack(mine)
-        # From here until `settle` a method that only adds up waits for no GPU, while the host is ahead of it.
+        # From here until `verify_finite` a method that only adds up waits for no GPU, while the host is ahead of it.
         final, terms = self._steps(method, work, received, kept, feed)
         shared: dict[str, Any] = {}
-        for part in setting.after_training if source is setting.source else ():
+        for part in context.after_training if client_rows is context.client_rows else ():
             each = unstack(kept.get(part, {}), len(clients))
-            out, new = share_many(setting, part, round, final, each, clients, each_its_model=True)
+            out, new = share_many(context, part, round, final, each, clients, each_its_model=True)
             shared, kept = shared | ({part: out} if out else {}), kept | ({part: new} if new else {})
-        close = vmap(lambda f, k, a, e: finish(method, setting.model, own(received, k), f, k, a, e, lr))
+        close = vmap(lambda f, k, a, e: finish(method, context.model, with_private(received, k), f, k, a, e, lr))
         message, kept = close(final, kept, feed.facts, ending)
-        if source is setting.source:  # a stand-in's message does not travel
-            message, kept = seal_many(setting, round, received, message, kept, clients)
+        if client_rows is context.client_rows:  # a stand-in's message does not travel
+            message, kept = seal_many(context, round, received, message, kept, clients)
         means = {name: total / ending.steps for name, total in terms.items()}
         fine = _finite((message, shared), feed.facts.rows)
-        found = Together(clients, list(range(len(clients))), message, kept, means, shared)
-        if source is setting.source and self._trusts:
-            self._doubts.append(fine)
+        found = CohortReply(clients, list(range(len(clients))), message, kept, means, shared)
+        if client_rows is context.client_rows and self._optimistic:
+            self._unverified.append(fine)
             return found
         self._get_ready()  # before the wait, which takes longer
         # Not finite may be an overflow of the sum: None asks whoever takes the message in to look closely.
@@ -216,26 +218,28 @@ class StackedEngine:
             if whole and self._stack and self._stack.takes(whole):
                 self._stack.stage(whole)
 
-    def _steps(self, method: Method, work: Work, received: Received, mine: Tree, feed: Cohort) -> tuple[State, State]:
+    def _steps(
+        self, method: Method, work: Work, received: Received, mine: Tree, feed: BatchFeed
+    ) -> tuple[State, State]:
         """Train in the memory of the cohort before, if the shapes are the same."""
         given = (method, for_steps(method, received), mine, feed.facts)
         shape = shape_of(work, given, feed)
         if self._stack is None or self._shape != shape or self._stack.capacity < len(feed.clients):
             self._release()  # before the new one is made: both may not fit
-            self._stack, self._shape = Stack(self.setting, work, given, feed), shape
+            self._stack, self._shape = Stack(self.context, work, given, feed), shape
         final, terms, computed = self._stack.train(work, given, feed)
         self._computed.append((feed.needed, computed * work.batch))
         return final, terms
 
     def _share(
         self, round: int, part: str, received: Received, clients: list[int], mine: list[Tree]
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[ClientReply]:
         each = [tree.get(part, {}) for tree in mine]
-        private = [tree[OWN] for tree in mine if OWN in tree and received.model]
+        private = [tree[PRIVATE] for tree in mine if PRIVATE in tree and received.model]
         state = {k: t.expand(len(clients), *t.shape) for k, t in received.model.items()} | stack(private or [{}])
-        sent, kept = share_many(self.setting, part, round, state, each, clients, each_its_model=True)
+        sent, kept = share_many(self.context, part, round, state, each, clients, each_its_model=True)
         for k, out, new in zip(clients, *(unstack(tree, len(clients)) for tree in (sent, kept))):
-            yield Outcome(k, {part: out} if out else {}, {part: new} if new else {}, {})
+            yield ClientReply(k, {part: out} if out else {}, {part: new} if new else {}, {})
 
     def _fitting(self, clients: list[int], size: int, play: Callable[[list[int]], T]) -> Iterator[tuple[T, int]]:
         """Outcomes of cohorts of at most `size`, and that size; one that does not fit is halved and played again."""

@@ -18,7 +18,7 @@ PIECE = 512  # numbers of 8 bytes: what one block of a GPU copies
 ALIGNED = 16  # numbers of 8 bytes at whose multiples tensors begin
 
 
-class Packed:
+class StepInputBuffer:
     """`steps` trees like `first`, whose tensors are [1, ...]; in `places` they are [steps, ...].
 
     The axes of a tensor are in memory in the order in which they are in `first`.

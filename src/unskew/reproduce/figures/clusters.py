@@ -20,7 +20,7 @@ from torch import Tensor
 from unskew.audit.world import World, set_up
 from unskew.base.tree import State
 from unskew.client.round import Received
-from unskew.engines.engine import Setting
+from unskew.engines.engine import EngineContext
 from unskew.engines.loop.loop_engine import LoopEngine
 from unskew.engines.stacked.stacked_engine import StackedEngine
 from unskew.protocol.view import Frozen
@@ -28,7 +28,7 @@ from unskew.reproduce.figures.figure import caption, check_some
 from unskew.reproduce.figures.look import INK, legend_beside, panels, styled
 from unskew.reproduce.played import Played
 from unskew.results.model import server_model
-from unskew.wire.message import one_by_one
+from unskew.wire.message import replies_one_by_one
 
 COLUMNS = ["dataset", "series", "seed", "panel", "case", "when", "split", "label", "x", "y"]
 CASES = {"5000 rows": (5000, 10, 0), "100 rows": (100, 50, 0), "100 + 1000 shared": (100, 50, 1000)}
@@ -53,7 +53,7 @@ def data(runs: list[Played]) -> pd.DataFrame:
 
         world = set_up(p.run, data_dir=p.data_dir)
         start = dict(server_model(p.run).state_dict())
-        start = {n: start.get(n, t).to(world.setting.device) for n, t in world.setting.model.initial.items()}
+        start = {n: start.get(n, t).to(world.context.device) for n, t in world.context.model.initial.items()}
         _map(world, start, "before", "", say)
         for case in CASES:
             _case(world, start, case, say)
@@ -61,28 +61,28 @@ def data(runs: list[Played]) -> pd.DataFrame:
 
 
 def _case(world: World, start: State, case: str, say: Say) -> None:
-    setting = world.setting
-    index = _dealt(len(setting.source.x), *CASES[case], seed=world.run.config.seed)
+    context = world.context
+    index = _dealt(len(context.client_rows.x), *CASES[case], seed=world.run.config.seed)
     if not index:  # not as many rows in all
         return
     round = (world.run.summary.last_round or world.run.config.rounds) + 1
     # The last round: the one after it, which an engine would make ready, has clients that are not dealt here.
-    task = replace(setting.task, rounds=round)
-    setting = replace(setting, source=replace(setting.source, index=index), task=task)
-    engine = StackedEngine(setting) if setting.device.type == "cuda" else LoopEngine(setting, 1)
-    outcomes = one_by_one(engine.train(round, Received(start, {}), list(index), setting.newcomer))
+    task = replace(context.task, rounds=round)
+    context = replace(context, client_rows=replace(context.client_rows, index=index), task=task)
+    engine = StackedEngine(context) if context.device.type == "cuda" else LoopEngine(context, 1)
+    outcomes = replies_one_by_one(engine.train(round, Received(start, {}), list(index), context.newcomer))
     # Copies: an engine may use its memory again for the next client.
     states = [{n: t.clone() for n, t in o.message["average"]["weights"].items()} for o in outcomes]  # type: ignore[union-attr]
     engine.close()
-    say("db", case, "before", "test", _score(setting, start, *setting.splits["test"]))
-    own = [(setting.source.x[i], setting.source.y[i]) for i in index.values()]
-    after = {"train": [_score(setting, s, *rows) for s, rows in zip(states, own)],
-             "test": [_score(setting, s, *setting.splits["test"]) for s in states]}  # fmt: skip
+    say("db", case, "before", "test", _score(context, start, *context.splits["test"]))
+    own = [(context.client_rows.x[i], context.client_rows.y[i]) for i in index.values()]
+    after = {"train": [_score(context, s, *rows) for s, rows in zip(states, own)],
+             "test": [_score(context, s, *context.splits["test"]) for s in states]}  # fmt: skip
     for split, values in after.items():
         say("db", case, "after", split, np.nanmean(values))
     # Clients have equally many rows.
     mean = {n: torch.stack([s[n].double() for s in states]).mean(0).to(t.dtype) for n, t in states[0].items()}
-    say("db", case, "aggregated", "test", _score(setting, start | mean, *setting.splits["test"]))
+    say("db", case, "aggregated", "test", _score(context, start | mean, *context.splits["test"]))
     if case == "100 rows":
         _map(world, start | states[0], "after", case, say)
 
@@ -96,25 +96,25 @@ def _dealt(total: int, rows: int, clients: int, shared: int, seed: int) -> dict[
     }
 
 
-def _features(setting: Setting, state: State, x: Tensor) -> np.ndarray:
+def _features(context: EngineContext, state: State, x: Tensor) -> np.ndarray:
     with torch.no_grad():
-        parts = [Frozen(setting.model, state, setting.source.prepare(some)).at(setting.model.feature)
+        parts = [Frozen(context.model, state, context.client_rows.prepare(some)).at(context.model.feature)
                  for some in torch.split(x, 500)]  # fmt: skip
     return torch.cat(parts).flatten(1).float().cpu().numpy()
 
 
-def _score(setting: Setting, state: State, x: Tensor, y: Tensor) -> float:
+def _score(context: EngineContext, state: State, x: Tensor, y: Tensor) -> float:
     """(1)."""
     from sklearn.metrics import davies_bouldin_score
 
-    return float(davies_bouldin_score(_features(setting, state, x[:ROWS]), y[:ROWS].cpu().numpy()))
+    return float(davies_bouldin_score(_features(context, state, x[:ROWS]), y[:ROWS].cpu().numpy()))
 
 
 def _map(world: World, state: State, when: str, case: str, say: Say) -> None:
     from sklearn.manifold import TSNE
 
-    x, y = (t[:POINTS] for t in world.setting.splits["test"])
-    features = _features(world.setting, state, x)
+    x, y = (t[:POINTS] for t in world.context.splits["test"])
+    features = _features(world.context, state, x)
     places = TSNE(perplexity=min(30, len(x) // 4), random_state=0, init="pca").fit_transform(features)
     for (a, b), label in zip(places, y.tolist()):
         say("map", case, when, "test", b, a, label)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unskew.audit.world import World, set_up
-from unskew.client.feed import Cohort, OneClient
+from unskew.client.feed import BatchFeed, SingleClientFeed
 from unskew.client.round import Received
 from unskew.reproduce.figures.figure import caption, check_some
 from unskew.reproduce.figures.look import INK, panels, styled
@@ -37,7 +37,7 @@ def data(runs: list[Played]) -> pd.DataFrame:
 
 def _counts(world: World, recorded: list[Recorded]) -> list[tuple[str, int, Tensor]]:
     """(panel, batch, rows by label); nothing where no buffer was recorded."""
-    setting, classes = world.setting, world.setting.task.classes
+    context, classes = world.context, world.context.task.classes
     for one in recorded:
         for client in one.senders:
             down = one.of(client, "down")
@@ -45,11 +45,11 @@ def _counts(world: World, recorded: list[Recorded]) -> list[tuple[str, int, Tens
                 continue
             parts = {name: sent for name, sent in down.items() if name != "model"}
             received = Received(down["model"]["weights"], parts)  # type: ignore[arg-type]
-            mine = setting.newcomer(client)
-            feed = OneClient(Cohort(setting, setting.source, one.round, received, [client], [mine]))
+            mine = context.newcomer(client)
+            feed = SingleClientFeed(BatchFeed(context, context.client_rows, one.round, received, [client], [mine]))
             found = [("buffer", 0, torch.bincount(down["flea"]["labels"], minlength=classes))]  # type: ignore[arg-type]
-            found.append(("client", 0, setting.source.facts(client).counts))
-            per_epoch = feed.work.steps_per_epoch(len(setting.source.index[client]))
+            found.append(("client", 0, context.client_rows.facts(client).counts))
+            per_epoch = feed.work.steps_per_epoch(len(context.client_rows.index[client]))
             for step in range(min(feed.steps, EPOCHS * per_epoch)):
                 epoch, batch = divmod(step, per_epoch)
                 found.append((f"epoch {epoch + 1}", batch, _mixed(feed, step, classes)))
@@ -57,7 +57,7 @@ def _counts(world: World, recorded: list[Recorded]) -> list[tuple[str, int, Tens
     return []
 
 
-def _mixed(feed: OneClient, step: int, classes: int) -> Tensor:
+def _mixed(feed: SingleClientFeed, step: int, classes: int) -> Tensor:
     """Sums of the mixed labels of a batch; filler of a partial batch has no weight."""
     now = feed.at(step)
     beta, w = now.draws["flea"]["beta"][:, None], now.batch["w"][:, None]

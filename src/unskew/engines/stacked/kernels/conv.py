@@ -10,8 +10,8 @@ In single precision the products read rows as integers: Triton then hands them t
 shared memory these want the summed axis innermost, but places are, and turning a tile on its way makes four stores of
 every one.
 
-Bias, cut and pooling by 2 x 2 come before a product is written, so that a quarter of it is. Places then come in such an
-order that one thread has all four of a window.
+Bias, ReLU and 2 x 2 pooling are applied before a product is written, so only a quarter of it is written. Places are
+ordered so that one thread has all four of a window.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def _largest(best, LINE: tl.constexpr, PAIR: tl.constexpr, BN: tl.constexpr, BO:
 @triton.jit
 def _store(
     best, place, out, where, n, o, m, B, OUT,
-    SIZE: tl.constexpr, CUT: tl.constexpr, NOTED: tl.constexpr, FLAT: tl.constexpr,
+    SIZE: tl.constexpr, RELU: tl.constexpr, NOTED: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
-    """The cut, and numbers of places n and outputs o into planes of SIZE; a client's are counted in 32 bits."""
-    if CUT:
+    """The ReLU, and numbers of places n and outputs o into planes of SIZE; a client's are counted in 32 bits."""
+    if RELU:
         best, place = cut_at_zero(best, place)
     first, there = m * OUT * B * SIZE, (o < OUT)[None, :] & (n < B * SIZE)[:, None]
     if FLAT:
@@ -85,10 +85,10 @@ def _store(
 
 @triton.jit
 def _leave(
-    total, out, bias, where, m, B, OUT, WO: tl.constexpr, PLANE: tl.constexpr, BIAS: tl.constexpr, CUT: tl.constexpr,
+    total, out, bias, where, m, B, OUT, WO: tl.constexpr, PLANE: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
     PAIR: tl.constexpr, LINE: tl.constexpr, FLAT: tl.constexpr, BO: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Bias, cut and the largest of each window, as `pooling` does, and the product into its place."""
+    """Bias, relu and the largest of each window, as `pooling` does, and the product into its place."""
     OUTPUTS: tl.constexpr = BO // PAIR
     if BIAS:
         each = tl.program_id(1) * OUTPUTS + tl.arange(0, BO) % OUTPUTS
@@ -98,16 +98,16 @@ def _leave(
         WINDOWS: tl.constexpr = BN * PAIR // 4
         best, place = _largest(best, LINE, PAIR, BN, BO)
         n = tl.program_id(0) * WINDOWS + tl.arange(0, WINDOWS)
-        _store(best, place, out, where, n, o, m, B, OUT, PLANE // 4, CUT, True, FLAT)
+        _store(best, place, out, where, n, o, m, B, OUT, PLANE // 4, RELU, True, FLAT)
     else:
         n, place = tl.program_id(0) * BN + tl.arange(0, BN), tl.zeros([BN, OUTPUTS], tl.int8)
         if PAIR == 2:
             n = n // WO * (2 * WO) + n % WO
             upper, lower = tl.split(tl.permute(tl.reshape(best, [BN, 2, OUTPUTS]), (0, 2, 1)))
-            _store(upper, place, out, where, n, o, m, B, OUT, PLANE, CUT, CUT, FLAT)
-            _store(lower, place, out, where, n + WO, o, m, B, OUT, PLANE, CUT, CUT, FLAT)
+            _store(upper, place, out, where, n, o, m, B, OUT, PLANE, RELU, RELU, FLAT)
+            _store(lower, place, out, where, n + WO, o, m, B, OUT, PLANE, RELU, RELU, FLAT)
         else:
-            _store(best, place, out, where, n, o, m, B, OUT, PLANE, CUT, CUT, FLAT)
+            _store(best, place, out, where, n, o, m, B, OUT, PLANE, RELU, RELU, FLAT)
 
 
 @triton.jit
@@ -115,7 +115,7 @@ def _multiply(
     x, w, out, bias, where_largest, B, OUT, COLUMNS,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr,
-    BIAS: tl.constexpr, CUT: tl.constexpr, PAIR: tl.constexpr, LINE: tl.constexpr, FLAT: tl.constexpr,
+    BIAS: tl.constexpr, RELU: tl.constexpr, PAIR: tl.constexpr, LINE: tl.constexpr, FLAT: tl.constexpr,
     SHARED: tl.constexpr, BO: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """out[m, o, n] = sum over taps and channels of x[m, c, n moved by the tap] w[m, tap, o, c]."""
@@ -144,7 +144,7 @@ def _multiply(
             rows = rows.to(tl.float32, bitcast=True)
         filters = tl.load(filters_of + (tap * COLUMNS + o[:, None]) * C + (first + c)[None, :], mask=known, other=0.0)
         total = tl.dot(rows, tl.trans(filters), total, input_precision=PRECISION)
-    _leave(total, out, bias, where_largest, m, B, OUT, WO, HO * WO, BIAS, CUT, PAIR, LINE, FLAT, BO, BN)
+    _leave(total, out, bias, where_largest, m, B, OUT, WO, HO * WO, BIAS, RELU, PAIR, LINE, FLAT, BO, BN)
 
 
 @triton.jit
@@ -152,7 +152,7 @@ def _multiply_flat(
     x, w, out, bias, where_largest, B, OUT, COLUMNS,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr,
-    BIAS: tl.constexpr, CUT: tl.constexpr, PAIR: tl.constexpr, LINE: tl.constexpr, FLAT: tl.constexpr,
+    BIAS: tl.constexpr, RELU: tl.constexpr, PAIR: tl.constexpr, LINE: tl.constexpr, FLAT: tl.constexpr,
     SHARED: tl.constexpr, BO: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """The same with channels and taps as one axis, w[m, o, k]: for few channels, which alone would not fill a tile."""
@@ -177,14 +177,14 @@ def _multiply_flat(
         known = (o < COLUMNS)[:, None] & (k < K)[None, :]
         filters = tl.load(filters_of + o[:, None] * K + k[None, :], mask=known, other=0.0)
         total = tl.dot(rows, tl.trans(filters), total, input_precision=PRECISION)
-    _leave(total, out, bias, where_largest, m, B, OUT, WO, HO * WO, BIAS, CUT, PAIR, LINE, FLAT, BO, BN)
+    _leave(total, out, bias, where_largest, m, B, OUT, WO, HO * WO, BIAS, RELU, PAIR, LINE, FLAT, BO, BN)
 
 
 class After(NamedTuple):
     """What comes after a convolution; `flat` leaves the rows in memory one after another, [m, b, o, ...]."""
 
     bias: Tensor | None = None
-    cut: bool = False
+    relu: bool = False
     pool: int = 1  # side of the windows, 1 or 2
     flat: bool = False
 
@@ -200,7 +200,7 @@ def multiply(x: Tensor, w: Tensor, stride: int, padding: int, after: After = NOT
     (m, c, b, h, width), (o, kh, kw) = x.shape, (w.shape[1], *w.shape[3:])
     ho, wo = (h + 2 * padding - kh) // stride + 1, (width + 2 * padding - kw) // stride + 1
     out = x.new_empty(m, *((b, o) if after.flat else (o, b)), ho // after.pool, wo // after.pool)
-    noted = torch.empty_like(out, dtype=torch.int8) if after.cut or after.pool > 1 else out
+    noted = torch.empty_like(out, dtype=torch.int8) if after.relu or after.pool > 1 else out
     by_tap, pair = c >= LEAST, pairs(o, ho, kh, stride)
     kernel, filters = (_multiply if by_tap else _multiply_flat), (_twice if pair == 2 else _once)(w, by_tap)
     tile, tall = (TAPS if by_tap else FLAT)[kind(x)], pair * side(o)
@@ -214,7 +214,7 @@ def multiply(x: Tensor, w: Tensor, stride: int, padding: int, after: After = NOT
         x, filters, out, out if after.bias is None else after.bias.contiguous(), noted,
         b, o, o if pair == 1 else tall,
         c, h, width, ho, wo, kh + pair - 1, kw, stride, padding, precision(),
-        after.bias is not None, after.cut, pair, line, after.flat, len(w) < m,
+        after.bias is not None, after.relu, pair, line, after.flat, len(w) < m,
         tall, rows, depth, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out, noted

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from unskew.engines.stacked.kernels import splits
+from unskew.engines.stacked.kernels import has_tf32
 
 LEAST = 16  # smallest side that the matrix units take
 WIDE, PAIRED = 64, 64  # most columns of a tile, and of one of pairs
@@ -92,4 +92,4 @@ def precision() -> str:
 
     Three products of four, the fourth being below the rounding of a sum: what float32 is on units that do not know it.
     """
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3" if splits() else "ieee"
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3" if has_tf32() else "ieee"

@@ -21,11 +21,19 @@ class Convolve(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, stride: int, padding: int, cut: bool, pool: int, flat: bool
+        ctx: Any,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        stride: int,
+        padding: int,
+        relu: bool,
+        pool: int,
+        flat: bool,
     ) -> Tensor:
-        x, w, after = x.contiguous(), w.contiguous(), After(bias, cut, pool, flat)
+        x, w, after = x.contiguous(), w.contiguous(), After(bias, relu, pool, flat)
         out, noted = multiply(x, w, stride, padding, after)
-        ctx.save_for_backward(x, w, noted if cut or pool > 1 else None)
+        ctx.save_for_backward(x, w, noted if relu or pool > 1 else None)
         ctx.stride, ctx.padding, ctx.after = stride, padding, after._replace(bias=None)
         m, o, b = len(out), w.shape[1], x.shape[2]
         ctx.bias, ctx.shape = None if bias is None else bias.dtype, (m, o, b, *(n * pool for n in out.shape[3:]))

@@ -1,7 +1,7 @@
-"""Normalisation of a cohort: x [r, n] holds every channel of every client as one row; a cut at zero may follow.
+"""Normalisation of a cohort: x [r, n] holds every channel of every client as one row; a ReLU may follow.
 
 A row that fits is read once and kept in registers (0.31 instead of 0.60 ms for 629 MB on an H200); a longer one is read
-again from the cache. The cut costs nothing here, and as a layer of its own two passes over all activations.
+again from the cache. The ReLU costs nothing here, and as a layer of its own two passes over all activations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FITS = 32768  # numbers of a row that registers hold; half of it where two rows 
 
 
 @triton.jit
-def _whole(x, gain, shift, out, means, variances, N, EPS, CUT: tl.constexpr, BN: tl.constexpr):
+def _whole(x, gain, shift, out, means, variances, N, EPS, RELU: tl.constexpr, BN: tl.constexpr):
     """Mean, then the variance about it, then the row: squares without the mean would lose digits."""
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BN)
     seen = tl.load(x + row * N + at, mask=at < N, other=0.0).to(tl.float32)
@@ -28,7 +28,7 @@ def _whole(x, gain, shift, out, means, variances, N, EPS, CUT: tl.constexpr, BN:
     variance = tl.sum(away * away, 0) / N
     scale = tl.load(gain + row).to(tl.float32) / tl.sqrt(variance + EPS)
     new = away * scale + tl.load(shift + row).to(tl.float32)
-    if CUT:
+    if RELU:
         new = tl.where(new < 0, 0.0, new)
     tl.store(out + row * N + at, new.to(out.dtype.element_ty), mask=at < N)
     tl.store(means + row, mean)
@@ -36,7 +36,7 @@ def _whole(x, gain, shift, out, means, variances, N, EPS, CUT: tl.constexpr, BN:
 
 
 @triton.jit
-def _pieces(x, gain, shift, out, means, variances, N, EPS, CUT: tl.constexpr, BN: tl.constexpr):
+def _pieces(x, gain, shift, out, means, variances, N, EPS, RELU: tl.constexpr, BN: tl.constexpr):
     """The same for a row in pieces."""
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BN)
     total = tl.zeros([BN], tl.float32)
@@ -54,7 +54,7 @@ def _pieces(x, gain, shift, out, means, variances, N, EPS, CUT: tl.constexpr, BN
     for first in range(0, N, BN):
         seen = tl.load(x + row * N + first + at, mask=first + at < N, other=0.0).to(tl.float32)
         new = (seen - mean) * scale + offset
-        if CUT:
+        if RELU:
             new = tl.where(new < 0, 0.0, new)
         tl.store(out + row * N + first + at, new.to(out.dtype.element_ty), mask=first + at < N)
     tl.store(means + row, mean)
@@ -62,18 +62,18 @@ def _pieces(x, gain, shift, out, means, variances, N, EPS, CUT: tl.constexpr, BN
 
 
 @triton.jit
-def _back(x, g, at, inside, mean, inverse, gain, shift, CUT: tl.constexpr):
-    """Gradients and z = (x - mean) / s at some places; where the cut was, nothing comes back."""
+def _back(x, g, at, inside, mean, inverse, gain, shift, RELU: tl.constexpr):
+    """Gradients and z = (x - mean) / s at some places; where the ReLU was 0, nothing comes back."""
     back = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
     z = tl.where(inside, (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - mean) * inverse, 0.0)
-    if CUT:
+    if RELU:
         back = tl.where(z * gain + shift > 0, back, 0.0)
     return back, z
 
 
 @triton.jit
 def _backward(
-    x, g, gain, shift, means, variances, out, into_gain, into_shift, N, EPS, CUT: tl.constexpr, BN: tl.constexpr
+    x, g, gain, shift, means, variances, out, into_gain, into_shift, N, EPS, RELU: tl.constexpr, BN: tl.constexpr
 ):
     """dx = gain / s (g - mean(g) - z mean(g z)), in pieces."""
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BN)
@@ -82,13 +82,13 @@ def _backward(
     sums, products = tl.zeros([BN], tl.float32), tl.zeros([BN], tl.float32)
     for first in range(0, N, BN):
         inside = first + at < N
-        back, z = _back(x + row * N, g + row * N, first + at, inside, mean, inverse, gained, shifted, CUT)
+        back, z = _back(x + row * N, g + row * N, first + at, inside, mean, inverse, gained, shifted, RELU)
         sums += back
         products += back * z
     total, product = tl.sum(sums, 0), tl.sum(products, 0)
     for first in range(0, N, BN):
         inside = first + at < N
-        back, z = _back(x + row * N, g + row * N, first + at, inside, mean, inverse, gained, shifted, CUT)
+        back, z = _back(x + row * N, g + row * N, first + at, inside, mean, inverse, gained, shifted, RELU)
         new = gained * inverse * (back - total / N - z * product / N)
         tl.store(out + row * N + first + at, new.to(out.dtype.element_ty), mask=inside)
     tl.store(into_gain + row, product)
@@ -97,13 +97,13 @@ def _backward(
 
 @triton.jit
 def _backward_whole(
-    x, g, gain, shift, means, variances, out, into_gain, into_shift, N, EPS, CUT: tl.constexpr, BN: tl.constexpr
+    x, g, gain, shift, means, variances, out, into_gain, into_shift, N, EPS, RELU: tl.constexpr, BN: tl.constexpr
 ):
     """The same for a row that fits."""
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BN)
     mean, inverse = tl.load(means + row), 1.0 / tl.sqrt(tl.load(variances + row) + EPS)
     gained, shifted = tl.load(gain + row).to(tl.float32), tl.load(shift + row).to(tl.float32)
-    back, z = _back(x + row * N, g + row * N, at, at < N, mean, inverse, gained, shifted, CUT)
+    back, z = _back(x + row * N, g + row * N, at, at < N, mean, inverse, gained, shifted, RELU)
     total, product = tl.sum(back, 0), tl.sum(back * z, 0)
     new = gained * inverse * (back - total / N - z * product / N)
     tl.store(out + row * N + at, new.to(out.dtype.element_ty), mask=at < N)
@@ -112,20 +112,20 @@ def _backward_whole(
 
 
 class Normalise(torch.autograd.Function):
-    """The rows, cut at zero if wanted, their means and variances (which only feed running statistics)."""
+    """The rows, ReLU if wanted, their means and variances (which only feed running statistics)."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool
+        ctx: Any, x: Tensor, gain: Tensor, shift: Tensor, eps: float, relu: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         x, gain, shift = x.contiguous(), gain.contiguous(), shift.contiguous()
         r, n = x.shape
         out = torch.empty_like(x)
         means, variances = torch.empty(2, r, device=x.device)
         kernel, sizes = _fitting(n, FITS, _whole, _pieces)
-        kernel[(r,)](x, gain, shift, out, means, variances, n, eps, cut, **sizes)
+        kernel[(r,)](x, gain, shift, out, means, variances, n, eps, relu, **sizes)
         ctx.save_for_backward(x, gain, shift, means, variances)
-        ctx.eps, ctx.cut = eps, cut
+        ctx.eps, ctx.relu = eps, relu
         ctx.mark_non_differentiable(means, variances)
         return out, means, variances
 
@@ -137,7 +137,7 @@ class Normalise(torch.autograd.Function):
         into_gain, into_shift = torch.empty(2, r, device=x.device)
         kernel, sizes = _fitting(n, FITS // 2, _backward_whole, _backward)
         kernel[(r,)](
-            x, g, gain, shift, means, variances, out, into_gain, into_shift, n, ctx.eps, ctx.cut, **sizes
+            x, g, gain, shift, means, variances, out, into_gain, into_shift, n, ctx.eps, ctx.relu, **sizes
         )  # fmt: skip
         return out, into_gain.to(gain.dtype), into_shift.to(gain.dtype), None, None
 

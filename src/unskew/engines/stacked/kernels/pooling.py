@@ -1,8 +1,8 @@
-"""Bias, cut at zero and pooling of planes x [p, h, w] in one pass: what comes after a convolution.
+"""Bias, ReLU and pooling of planes x [p, h, w] in one pass: what comes after a convolution.
 
 One by one they read and write the convolution's output four times forward and five times backward, here once each: see
-`engines/stacked/fuse` for what that gave. Windows of 2 x 2 read and write two neighbours as one number, and so 16 bytes at once:
-65 loads of a thread became 17, because single numbers two apart do not join.
+`engines/stacked/fuse` for what that gave. Windows of 2 x 2 read and write two neighbours as one number, and so 16 bytes
+at once: 65 loads of a thread became 17, because single numbers two apart do not join.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def better(seen, best, place, tap: tl.constexpr):
 
 @triton.jit
 def cut_at_zero(best, place):
-    """No place of a window that is cut gets the gradient; NaN stays."""
+    """No place of a window that the ReLU zeroed gets the gradient; NaN stays."""
     place = tl.where(best > 0, place, tl.where(best != best, place, -1)).to(tl.int8)
     return tl.where(best < 0, 0.0, best).to(best.dtype), place
 
@@ -64,10 +64,10 @@ def _turned(plane, A, B):
 @triton.jit
 def _largest(
     x, bias, out, where, PLANES, BIG, SMALL, CHANNELS, A, B,
-    H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, BIAS: tl.constexpr, CUT: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
     BP: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """The largest of each K x K window and which one it was: the first of equals, NaN before all, -1 where cut."""
+    """The largest of each K x K window and its index: the first of equals, NaN before all, -1 where the ReLU is 0."""
     first = tl.program_id(0).to(tl.int64) * BP
     p, n = tl.arange(0, BP), tl.arange(0, BN)
     HO: tl.constexpr = H // K
@@ -94,7 +94,7 @@ def _largest(
         for tap in tl.static_range(K * K):
             seen = tl.load(at + tap // K * W + tap % K, mask=inside, other=0.0).to(tl.float32) + add
             best, place = better(seen.to(best.dtype), best, place, tap)
-    if CUT:
+    if RELU:
         best, place = cut_at_zero(best, place)
     to = _turned(first + p, A, B)[:, None] * (HO * WO) + n[None, :]
     tl.store(out + to, best, mask=inside)
@@ -150,12 +150,12 @@ def _to_largest(
 class Pool(torch.autograd.Function):
     """x [m, c, b, h, w] or [m, b, c, h, w] (`channel` is the axis of c), bias [m, c] or None.
 
-    Windows k x k do not overlap, so each gradient has one place to go; k = 1 is a bias and a cut alone. With `turned`
+    Windows k x k do not overlap, so each gradient has one place to go; k = 1 is a bias and a ReLU alone. With `turned`
     the output has those two axes the other way round.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int, turned: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None, channel: int, relu: bool, k: int, turned: bool) -> Tensor:
         x, (m, s, t, h, w) = x.contiguous(), x.shape
         x = x if x.data_ptr() % 8 == 0 else x.clone()  # a slice may begin where no pair does
         out = x.new_empty(m, *((t, s) if turned else (s, t)), h // k, w // k)
@@ -165,7 +165,7 @@ class Pool(torch.autograd.Function):
         given = x if bias is None else bias.contiguous()
         _largest[grid](
             x, given, out, where, m * s * t, s * t, small, x.shape[channel], s if turned else 1, t,
-            h, w, k, bias is not None, cut, *tile,
+            h, w, k, bias is not None, relu, *tile,
         )  # fmt: skip
         ctx.save_for_backward(where)
         ctx.shape, ctx.k, ctx.channel, ctx.turned = x.shape, k, channel, turned

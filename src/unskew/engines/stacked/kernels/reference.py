@@ -23,27 +23,27 @@ def depthwise(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     return F.conv2d(x.transpose(0, 1), w[:, None], None, stride, padding, groups=len(x)).transpose(0, 1)
 
 
-def pool(x: Tensor, bias: Tensor | None, channel: int, cut: bool, k: int) -> Tensor:
-    """Bias [m, c], cut at zero, and the largest of every k x k window of x [m, c, b, h, w] or [m, b, c, h, w]."""
+def pool(x: Tensor, bias: Tensor | None, channel: int, relu: bool, k: int) -> Tensor:
+    """Bias [m, c], ReLU, and the largest of every k x k window of x [m, c, b, h, w] or [m, b, c, h, w]."""
     if bias is not None:
         x = x + bias.unsqueeze(3 - channel)[..., None, None]
-    x = x.relu() if cut else x
+    x = x.relu() if relu else x
     return x if k == 1 else F.max_pool2d(x.flatten(0, 1), k).unflatten(0, x.shape[:2])
 
 
-def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, cut: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows x [r, n] to mean 0 and variance 1, gain and shift [r], cut at zero; also their means and variances."""
+def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, relu: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows x [r, n] to mean 0 and variance 1, gain and shift [r], ReLU; also their means and variances."""
     out = F.batch_norm(x[None], None, None, gain, shift, True, 0.0, eps)[0]
     variance, mean = torch.var_mean(at_least_float32(x.detach()), 1, correction=0)
-    return out.relu() if cut else out, mean, variance
+    return out.relu() if relu else out, mean, variance
 
 
-def scale(x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, channel: int, cut: bool) -> Tensor:
-    """(x - mean) gain + shift, cut at zero, of x [m, c, b, h, w] or [m, b, c, h, w] and [m, c]."""
+def scale(x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, channel: int, relu: bool) -> Tensor:
+    """(x - mean) gain + shift, ReLU, of x [m, c, b, h, w] or [m, b, c, h, w] and [m, c]."""
     mean, gain, shift = (t.unsqueeze(3 - channel)[..., None, None] for t in (mean, gain, shift))
     # Centred first, as the gain's gradient needs it; statistics are never in half precision.
     out = ((x - mean) * gain + shift).to(x.dtype)
-    return out.relu() if cut else out
+    return out.relu() if relu else out
 
 
 def drop(x: Tensor, seeds: Tensor, p: float) -> Tensor:

@@ -1,6 +1,6 @@
 """A step of SGD along a gradient that is a product: each tile of it is multiplied where its weights are moved.
 
-Weights are read and written once, and velocities; the gradient is nowhere in memory. See `engines/stacked/lowrank_grad` for the gain.
+Weights are read and written once, and velocities; the gradient is nowhere in memory. See `lowrank_grad` for the gain.
 """
 
 from __future__ import annotations

@@ -192,13 +192,13 @@ def test_rounds_that_are_fine_are_played_once_and_read_at_the_end(monkeypatch: p
     """Reading what the device has found waits for it: so not before everything else has been asked of it."""
     fed, begun = watched(federation("fedavg", "stacked", absence=[]))
     snap, seen = fed.start(), []
-    settle = fed.engine.settle
+    verify_finite = fed.engine.verify_finite
 
     def spied() -> bool:
-        seen.append(len(fed.engine._doubts))  # type: ignore[attr-defined]
-        return settle()
+        seen.append(len(fed.engine._unverified))  # type: ignore[attr-defined]
+        return verify_finite()
 
-    monkeypatch.setattr(fed.engine, "settle", spied)
+    monkeypatch.setattr(fed.engine, "verify_finite", spied)
     for _ in range(2):
         snap, _ = fed.play(snap)
     assert begun == [1, 2]

@@ -16,26 +16,26 @@ def test_known_is_each_clients_own_and_made_once_a_round(engine: str, spy: Any) 
     made: list[Tensor] = []
 
     class Watch(us.Part):
-        def known(self, counts: Tensor) -> State:
+        def label_stats(self, counts: Tensor) -> State:
             made.append(counts)
             return {"first": counts[0]}
 
         def loss(self, view: us.View) -> Tensor:
-            return view.known(self)["first"] * 1.0
+            return view.label_stats(self)["first"] * 1.0
 
     fed = federation(spy(Watch), engine, local={"batch": 4, "epochs": 3, "lr": 0.1}, absence=[])
     snap, _ = fed.play(fed.start())
     made.clear()
     _, report = fed.play(snap)
     assert len(made) == (3 if engine == "loop" else 1)  # for each client, or for all of them at once
-    facts = fed.engine.setting.source.facts
+    facts = fed.engine.context.client_rows.facts
     assert {k: terms["spy"] for k, terms in report.terms.items()} == {k: facts(k).counts[0].item() for k in range(3)}
 
 
 def test_labels_beyond_the_classes_are_refused() -> None:
     """Counted together they would be a neighbour's."""
     fed = federation("fedavg", "loop")
-    source = fed.engine.setting.source
+    source = fed.engine.context.client_rows
     for label in (-1, 3):
         y = source.y.clone()
         y[source.index[1]] = label

@@ -89,7 +89,7 @@ def main() -> None:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["round", "accuracy"])
         for t in range(1, args.rounds + 1):
-            clients = federation.plan.participants(t)
+            clients = federation.sampling.sampled(t)
             total = {k: torch.zeros_like(v, dtype=torch.float64) for k, v in globally.items()}
             rows = sum(len(source.index[k]) for k in clients)
             for k in clients:

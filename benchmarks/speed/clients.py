@@ -43,7 +43,7 @@ def measure(load: Workload, count: int) -> dict[str, float]:
     ready, context = time.perf_counter(), fed.engine.context
     snap = fed.start()
     for number in (1, 2, 3):
-        clients = fed.plan.participants(number)
+        clients = fed.sampling.sampled(number)
         BatchFeed(
             context, context.client_rows, number, fed.received(snap), clients, [fed.store.get(k) for k in clients]
         )

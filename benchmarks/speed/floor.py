@@ -17,9 +17,9 @@ RATES = {"float32": 60e12, "tf32": 400e12, "bf16": 790e12}
 def floor(load: Workload, device: str, precision: str) -> tuple[float, int]:
     """Milliseconds a round cannot beat on that GPU (0 elsewhere, and for other methods), and the samples of a round."""
     ready = prepare(load.experiment("loop", "cpu", "float32", 1), data=load.data(), model=load.net())
-    plan, rows, work = ready.federation.plan, ready.federation.rows, ready.federation.task.work
+    sampling, rows, work = ready.federation.sampling, ready.federation.rows, ready.federation.task.work
     ready.federation.engine.close()
-    clients = [plan.participants(r) for r in range(1, 6)]
+    clients = [sampling.sampled(r) for r in range(1, 6)]
     samples = sum(rows[k] * load.local["epochs"] for cohort in clients for k in cohort) // len(clients)
     steps = sum(work.steps_for(rows[k]) for cohort in clients for k in cohort) / len(clients)
     if not device.startswith("cuda") or load.method not in KNOWN:

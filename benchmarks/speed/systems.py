@@ -78,7 +78,7 @@ class BareLoop:
         index, clients = source.engine.context.client_rows.index, source.task.clients
         # cuDNN tries every algorithm for each new batch size: that pays for one or two sizes, and takes minutes where
         # every client's last batch has another.
-        torch.backends.cudnn.benchmark = len({len(index[k]) for k in source.plan.participants(1)}) == 1
+        torch.backends.cudnn.benchmark = len({len(index[k]) for k in source.sampling.sampled(1)}) == 1
         there: Callable[[int], torch.Tensor] = lambda k: index[k].to(how.device)  # noqa: E731
         rows = [there(k) for k in range(clients)] if clients <= MANY else ByRule(there)
         if how.device == "cpu":
@@ -86,7 +86,7 @@ class BareLoop:
         else:
             data = load.data()
             self.bare = Bare(load, rows, data.train.x, data.train.y, how.device, how.precision)
-        self.plan, self.round = source.plan, 0
+        self.sampling, self.round = source.sampling, 0
 
     def skip(self, rounds: int) -> None:
         """Leave out rounds of the plan."""
@@ -94,7 +94,7 @@ class BareLoop:
 
     def __call__(self) -> None:
         self.round += 1
-        self.bare.round(self.plan.participants(self.round))
+        self.bare.round(self.sampling.sampled(self.round))
 
     def close(self) -> None:
         if isinstance(self.bare, Alone):
@@ -130,6 +130,6 @@ def peer(load: Workload, how: How) -> Pfl:
         "local": load.local,
         "images": load.images,
         "rows": {str(k): index[k].tolist() for k in range(source.task.clients)},
-        "users": len(source.plan.participants(1)),
+        "users": len(source.sampling.sampled(1)),
     }
-    return Pfl(how.pfl_python, task, source.plan.participants)
+    return Pfl(how.pfl_python, task, source.sampling.sampled)

@@ -1,4 +1,4 @@
-"""Every random choice is a function of its key: participants, orders of rows, streams, and parts' own draws."""
+"""Every random choice of a client is a function of its key: orders of rows, streams, and parts' own draws."""
 
 import numpy as np
 import pytest
@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import unskew as us
+from unskew.base.keyed_rng import key_of
 from unskew.client.feed import BatchFeed
-from unskew.client.plan import Absence, Plan, key_of
+from unskew.client.plan import Plan
 from unskew.client.round import StepInputs
 from unskew.protocol import registry
 from unskew.protocol.part import Part, Sizes, Stream
 from unskew.protocol.work import Work
 from unskew.runner.prepare import prepare
 
-PLAN = Plan(seed=5, clients=20, participation=0.3)
+PLAN = Plan(seed=5)
 
 
 def test_same_key_same_numbers() -> None:
@@ -31,93 +32,8 @@ def test_other_key_other_numbers(key: tuple[int | str, ...]) -> None:
 
 
 def test_seed_is_part_of_every_key() -> None:
-    a, b = (torch.from_numpy(Plan(seed, 20, 0.3).generator(1).random(8)) for seed in (5, 6))
+    a, b = (torch.from_numpy(Plan(seed).generator(1).random(8)) for seed in (5, 6))
     assert not torch.equal(a, b)
-
-
-def test_keys_that_look_alike_differ() -> None:
-    """Lengths and types are part of the key; numbers have the bits that were asked for."""
-    keys = [("a", "bc"), ("ab", "c"), ("abc",), (1, 23), (12, 3), ("1", 23), ("a|str2:bc",)]
-    numbers = {key_of(*key) for key in keys}
-    assert len(numbers) == len(keys)
-    assert all(0 <= n < 2**32 for n in numbers)
-    assert max(key_of(*key, bits=128) for key in keys).bit_length() > 120
-
-
-@pytest.mark.parametrize(
-    ("clients", "fraction", "size"), [(100, 0.1, 10), (10, 0.05, 1), (7, 0.5, 3), (4, 1.0, 4), (1, 0.5, 1)]
-)
-def test_number_of_participants(clients: int, fraction: float, size: int) -> None:
-    """max(int(fraction * clients), 1)."""
-    for round in range(1, 20):
-        chosen = Plan(0, clients, fraction).participants(round)
-        assert len(chosen) == size
-        assert chosen == sorted(set(chosen))
-        assert set(chosen) <= set(range(clients))
-
-
-def test_participants_change_with_round_and_seed() -> None:
-    rounds = [tuple(PLAN.participants(t)) for t in range(1, 11)]
-    assert len(set(rounds)) > 5
-    assert rounds == [tuple(PLAN.participants(t)) for t in range(1, 11)]
-    assert rounds != [tuple(Plan(6, 20, 0.3).participants(t)) for t in range(1, 11)]
-
-
-def test_every_client_is_chosen_alike() -> None:
-    """6 of 20 in 2000 rounds: each client about 600 times, standard deviation 20.5, five of them allowed."""
-    counts = np.bincount(np.concatenate([PLAN.participants(t) for t in range(1, 2001)]), minlength=20)
-    assert np.abs(counts - 600).max() < 5 * 20.5
-
-
-def test_absent_clients_are_never_chosen() -> None:
-    """Clients 0..9 away in rounds 2..4: not chosen then, as many others instead, and back in round 5."""
-    plan = Plan(5, 20, 0.3, (Absence(tuple(range(10)), 2, 5),))
-    for round in (2, 3, 4):
-        assert plan.absent(round) == list(range(10))
-        assert len(plan.participants(round)) == 6
-        assert not set(plan.participants(round)) & set(range(10))
-    for round in (1, 5):
-        assert plan.absent(round) == []
-        assert plan.participants(round) == PLAN.participants(round)
-
-
-def test_absence_of_others_keeps_those_chosen() -> None:
-    """Whoever was chosen and is present stays chosen when somebody else goes away."""
-    for round in range(1, 30):
-        before = PLAN.participants(round)
-        after = Plan(5, 20, 0.3, (Absence((before[0],), 1, 99),)).participants(round)
-        assert set(before[1:]) < set(after)
-        assert before[0] not in after
-
-
-def test_fewer_present_than_wanted() -> None:
-    plan = Plan(0, 4, 1.0, (Absence((0, 2), 1, 3), Absence((2, 3), 2, 9)))
-    assert plan.participants(1) == [1, 3]
-    assert plan.absent(2) == [0, 2, 3]
-    assert plan.participants(2) == [1]
-    assert Plan(0, 2, 1.0, (Absence((0, 1), 1, 2),)).participants(1) == []
-
-
-@pytest.mark.parametrize("clients", [7, 100])
-def test_released_sampling_is_that_of_the_papers_code(clients: int) -> None:
-    """Both repositories call np.random.seed(round index from 0) and then choice without replacement."""
-    plan = Plan(1, clients, 0.1, released=True)
-    m = max(int(0.1 * clients), 1)
-    for round in (1, 2, 50, 200):
-        state = np.random.get_state()
-        np.random.seed(round - 1)
-        want = np.random.choice(clients, m, replace=False)
-        np.random.set_state(state)
-        assert set(plan.participants(round)) == set(want.tolist())
-        assert plan.participants(round) == Plan(2, clients, 0.1, released=True).participants(round)
-
-
-def test_released_sampling_leaves_numpys_state() -> None:
-    np.random.seed(3)
-    want = np.random.rand()
-    np.random.seed(3)
-    Plan(1, 10, 0.5, released=True).participants(4)
-    assert np.random.rand() == want
 
 
 @settings(max_examples=60, deadline=None)

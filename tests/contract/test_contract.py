@@ -37,7 +37,7 @@ def played(fed: Federation, rounds: int = 2) -> tuple[Snapshot, list[Report], li
     return snap, reports, ledger
 
 
-class ClientReply(NamedTuple):
+class Played(NamedTuple):
     """Two rounds: all that a federation remembers and tells, by name, and its ledger."""
 
     told: dict[str, torch.Tensor]
@@ -45,12 +45,12 @@ class ClientReply(NamedTuple):
 
 
 @cache
-def outcome(method: str, engine: str, norm: bool) -> ClientReply:
+def outcome(method: str, engine: str, norm: bool) -> Played:
     """Played once for all tests that only look at it."""
     return everything(federation(method, engine, norm))
 
 
-def everything(fed: Federation) -> ClientReply:
+def everything(fed: Federation) -> Played:
     """Two rounds of a federation."""
     snap, reports, ledger = played(fed)
     terms = {
@@ -63,7 +63,7 @@ def everything(fed: Federation) -> ClientReply:
     score = fed.engine.evaluate(2, fed.received(snap), "test")
     told = {"confusion": score.confusion, "loss": torch.tensor(score.loss, dtype=torch.float64)}
     tree = {"model": snap.model, "parts": snap.parts, "clients": clients, "terms": terms, "score": told}
-    return ClientReply(flatten(tree), ledger)
+    return Played(flatten(tree), ledger)
 
 
 @pytest.mark.parametrize("norm", [False, True], ids=["plain", "batchnorm"])
@@ -159,6 +159,11 @@ def test_undeclared_artefact_is_refused(method: str, engine: str, hook: str, mon
         fed.store.rollback()
 
 
+# Its clients differ in shape and are stacked in other groups than the parent's, and on some processors BLAS rounds a
+# batched product by the size of its batch: these parts are compared in stacks of one client.
+SPLITS_STACKS = ("test-own",)
+
+
 def neutral_cases() -> list[tuple[str, str]]:
     """(method, part) for every part that declares values at which it does nothing."""
     found = {}
@@ -179,9 +184,11 @@ def test_neutral_values_give_the_parent(name: str, part: str, precision: str, en
     cls = registry.PARTS[part]
     base = [other for other in registry.resolve(name) if other != part]
     base += ["average"] * cls.owner + ["ce"] * cls.objective
-    keys = {"precision": precision}
-    ours = played(federation([name, {part: dict(cls.neutral)}], engine, **keys))[0].model
-    parent = played(federation(base, engine, **keys))[0].model
+    feds = [federation(spec, engine, precision=precision) for spec in ([name, {part: dict(cls.neutral)}], base)]
+    for fed in feds:
+        if engine == "stacked" and part in SPLITS_STACKS:
+            fed.engine.limit = 1
+    ours, parent = (played(fed)[0].model for fed in feds)
     assert all(torch.equal(ours[tensor], parent[tensor]) for tensor in parent)
 
 

@@ -62,7 +62,7 @@ def test_fisher_is_the_mean_of_squared_batch_gradients() -> None:
     fed = federation("fedcurv")
     ((snap, _),) = played(fed, 1)
     source, context = fed.engine.context.client_rows, fed.engine.context
-    pick = fed.plan.part_draws(fed.method.parts[-1], "share", 1, 1, _sizes(5))["pick"]
+    pick = fed.engine.context.plan.part_draws(fed.method.parts[-1], "share", 1, 1, _sizes(5))["pick"]
     model = Model(network(), dtype=torch.float64)
     leaves = leaves_of(model) | {
         name: t.clone().requires_grad_() for name, t in messages(snap)["1"]["average"]["weights"].items()

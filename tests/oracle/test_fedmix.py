@@ -139,7 +139,7 @@ def test_means_are_of_disjoint_groups_and_the_rest_is_dropped() -> None:
     whole = source.index[1]
     torch.testing.assert_close(mine["means"][2], source.prepare(source.x[whole]).double().mean(0), rtol=1e-12, atol=0)
     torch.testing.assert_close(mine["labels"][2], F.one_hot(source.y[whole], 3).double().mean(0))
-    pick = fed.plan.part_draws(fed.method.parts[-1], "share", 1, 0, Sizes(25, 0, 4, 3, {}))["pick"]
+    pick = fed.engine.context.plan.part_draws(fed.method.parts[-1], "share", 1, 0, Sizes(25, 0, 4, 3, {}))["pick"]
     assert pick.shape == (2, 10)
     assert len(set(pick.flatten().tolist())) == 20
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unskew.base.errors import UserError
-from unskew.client.plan import Plan
 from unskew.methods.flea import FLea
 from unskew.methods.shared.distance import distance_correlation
 from unskew.methods.shared.subset import subset
@@ -20,6 +19,7 @@ from unskew.protocol.part import Sizes
 from unskew.protocol.view import Batch, View
 from unskew.protocol.work import Work
 from unskew.server.messages import Messages
+from unskew.server.sampling import Sampling
 
 SIZES = (30, 25, 1, 8)  # with a tenth: 3, 2, 1 and 1 rows in the buffer
 MODEL = Model(network(), dtype=torch.float64)
@@ -121,11 +121,13 @@ def test_the_buffer_is_that_of_the_last_rounds_clients_and_of_the_new_model() ->
     fed = federation("flea", SIZES, participation=0.5, norm=True)
     source = fed.engine.context.client_rows
     for snap, report in played(fed, 4):
-        mine, here = snap.parts["flea"], fed.plan.participants(snap.round)
+        mine, here = snap.parts["flea"], fed.sampling.sampled(snap.round)
         assert sorted(set(mine["owners"].tolist())) == here
         assert report.numbers["flea/owners"] == len(here)
         for k in here:
-            pick = fed.plan.part_draws(fed.method.parts[-1], "init", 0, k, Sizes(SIZES[k], 0, 4, 3, {}))["pick"]
+            pick = fed.engine.context.plan.part_draws(fed.method.parts[-1], "init", 0, k, Sizes(SIZES[k], 0, 4, 3, {}))[
+                "pick"
+            ]
             held = source.index[k][pick]
             want = fed.model.run(snap.model, source.prepare(source.x[held]), 0, 1)
             torch.testing.assert_close(mine["features"][mine["owners"] == k], want, rtol=1e-12, atol=1e-13)
@@ -194,7 +196,7 @@ def test_exposure_counts_who_received_from_whom() -> None:
     fed = federation("flea", (4,) * 8, participation=0.5)
     pairs: set[tuple[int, int]] = set()
     for snap, report in played(fed, 5):
-        before, here = fed.plan.participants(snap.round - 1), fed.plan.participants(snap.round)
+        before, here = fed.sampling.sampled(snap.round - 1), fed.sampling.sampled(snap.round)
         pairs |= {(i, j) for i in before for j in here} if snap.round > 1 else set()
         assert report.numbers["flea/exposure"] == pytest.approx(100 * len(pairs) / 64)
 
@@ -202,11 +204,11 @@ def test_exposure_counts_who_received_from_whom() -> None:
 @pytest.mark.papers
 def test_a_tenth_of_the_clients_has_met_39_percent_of_the_pairs_in_round_50() -> None:
     """1 - 0.99^49 = 38.9 %, from what `collect` keeps and `report` tells, with 200 clients."""
-    plan, part = Plan(0, 200, 0.1), FLea()
+    sampling, part = Sampling(0, 200, 0.1), FLea()
     there = server({}, part.server_init(MODEL, server({}).task), clients=200)
     for round in range(1, 51):
         shared = Messages()
-        for k in plan.participants(round):
+        for k in sampling.sampled(round):
             sent = {"features": torch.zeros(1, 1, 6), "labels": torch.zeros(1, 1).long()}
             shared.add_rows([k], [1.0], sent, [0], part.shares)
         there = part.collect(there, shared)

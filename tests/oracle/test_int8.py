@@ -63,7 +63,9 @@ def test_the_mean_over_draws_is_the_update() -> None:
 def test_every_client_and_round_has_its_own_draws() -> None:
     fed = federation("fedavg-int8")
     part = fed.method.seals[0]
-    seeds = {int(fed.plan.part_draws(part, "seal", t, k, None)["seed"]) for t in (1, 2, 3) for k in range(4)}  # type: ignore[arg-type]
+    seeds = {
+        int(fed.engine.context.plan.part_draws(part, "seal", t, k, None)["seed"]) for t in (1, 2, 3) for k in range(4)
+    }  # type: ignore[arg-type]
     assert len(seeds) == 12
 
 

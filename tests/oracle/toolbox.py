@@ -73,7 +73,7 @@ def train_by_hand(fed: Federation, start: State, round: int, client: int, correc
     optimiser = torch.optim.SGD(
         net.parameters(), work.lr, work.momentum, weight_decay=work.weight_decay, nesterov=work.nesterov
     )
-    order = fed.plan.order(round, client, fed.rows[client], work)
+    order = fed.engine.context.plan.order(round, client, fed.rows[client], work)
     for index, weight in zip(order.index, order.weight):
         rows = source.index[client][index[weight > 0]]
         optimiser.zero_grad()

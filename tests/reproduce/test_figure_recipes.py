@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from unskew.client.plan import Plan
 from unskew.compare import grid as grids
 from unskew.compare.grid import Cell
 from unskew.reproduce.figures import FIGURES, against
 from unskew.reproduce.figures.figure import recipe_of
+from unskew.server.sampling import Sampling
 
 
 def cells(number: int) -> list[Cell]:
@@ -54,8 +54,8 @@ def test_figure5_deals_shards_and_draws_from_dirichlet() -> None:
 def test_figure7_varies_epochs_or_participants() -> None:
     for cell in cells(7):
         _, option, value = against.by_setting(cell.method, cell.setting)
-        plan, epochs = Plan(0, 100, cell.experiment.participation), cell.experiment.local.epochs
-        assert (epochs, len(plan.participants(1))) == ((value, 10) if option == "epochs" else (5, value))
+        sampling, epochs = Sampling(0, 100, cell.experiment.participation), cell.experiment.local.epochs
+        assert (epochs, len(sampling.sampled(1))) == ((value, 10) if option == "epochs" else (5, value))
 
 
 def test_figure8_varies_the_round_of_the_switch() -> None:

@@ -16,7 +16,6 @@ import unskew as us
 import unskew.reproduce.leaks as found_leaks
 from unskew.audit import written
 from unskew.audit.metrics.exposure import exposure
-from unskew.client.plan import Plan
 from unskew.compare import grid as grids
 from unskew.data.partition import split
 from unskew.engines.engine import EngineContext
@@ -26,6 +25,7 @@ from unskew.reproduce.figures.figure import recipe_of, wanted
 from unskew.reproduce.played import Planned, Played
 from unskew.results import messages
 from unskew.results.load import load
+from unskew.server.sampling import Sampling
 
 NUMBERS = (2, 3, 6, 7, 8, 9, 10, 11, 12, 13)
 SMALL = {"device": "cpu", "engine": {"name": "loop", "workers": 1}, "model": "mlp", "data": "digits"}
@@ -101,9 +101,9 @@ def test_figure2_has_the_work_of_section_2() -> None:
 def test_figure9_records_clients_that_train_in_the_recorded_rounds() -> None:
     experiment = cells(9)[0].experiment
     assert list(experiment.record.rounds) == [1, 10, 50]  # type: ignore[arg-type]
-    plan = Plan(experiment.seed, 500, experiment.participation)
+    sampling = Sampling(experiment.seed, 500, experiment.participation)
     for round in experiment.record.rounds:
-        assert len(set(plan.participants(round)) & set(experiment.record.clients)) >= 3  # type: ignore[arg-type]
+        assert len(set(sampling.sampled(round)) & set(experiment.record.clients)) >= 3  # type: ignore[arg-type]
 
 
 def test_figure8_draws_a_batch_of_mixing_weights() -> None:

@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 
 from unskew.base.errors import UserError
-from unskew.client.plan import Plan
 from unskew.compare import grid as grids
 from unskew.reproduce.figures import FIGURES, against
 from unskew.reproduce.figures.figure import missing, recipe_of, wanted
 from unskew.reproduce.played import Played
 from unskew.results.load import load
 from unskew.runner.run import run
+from unskew.server.sampling import Sampling
 
 SMALL = ["data=digits", "data.augment={}", "model=mlp", "rounds=3", "engine={name: loop, workers: 1}"]
 SMALL += ["partition={name: dirichlet, clients: 10, alpha: 0.05}", "local.epochs=1", "local.lr=0.05"]
@@ -238,10 +238,10 @@ def test_labels_come_from_the_ledger_the_holdings_and_the_predictions_of_every_r
     assert table["series"].unique().tolist() == ["training rows", "fedavg", "fedlmd"]
     played = runs[0].run
     counts = played.clients.pivot(index="client", columns="class", values="rows").to_numpy()
-    plan = Plan(0, 10, 0.3)
+    sampling = Sampling(0, 10, 0.3)
     for round in (1, 2, 3):
         rows = table[table["round"] == round].set_index("series")
-        assert rows.loc["training rows", "count"].tolist() == counts[plan.participants(round)].sum(0).tolist()
+        assert rows.loc["training rows", "count"].tolist() == counts[sampling.sampled(round)].sum(0).tolist()
         for method in ("fedavg", "fedlmd"):
             assert rows.loc[method, "count"].sum() == 359  # digits' test rows
     assert table["name"].map(str).tolist() == table["label"].map(str).tolist()

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.client.plan import Absence, Plan
 from unskew.data.on_demand import OnDemand
 from unskew.describe import split
 from unskew.runner.prepare import prepare
+from unskew.server.sampling import Absence, Sampling
 
 from . import toys
 from .conftest import Command
@@ -61,7 +61,7 @@ def test_memory_does_not_grow_with_the_clients() -> None:
         keys = {"partition": SOME | {"clients": clients}, "participation": 4.5 / clients}
         tracemalloc.start()
         ready = prepare(us.Experiment(**toys.settings(**keys)), data=toys.dataset())
-        ready.federation.plan.participants(1)
+        ready.federation.sampling.sampled(1)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert abs(peaks[1] - peaks[0]) < (MILLION - 40_000) / 2
@@ -104,11 +104,11 @@ def test_half_of_all_clients_are_looked_at_by_few(unskew: Command, monkeypatch: 
 
 def test_those_looked_at_are_participants_of_the_round() -> None:
     for released in (False, True):
-        plan = Plan(3, 30_000, 0.5, released=released)
-        few = split._narrowed(plan)
-        assert len(few.participants(2)) == 1_000
-        assert set(few.participants(2)) < set(plan.participants(2))
-    assert split._narrowed(Plan(3, 20_000, 0.5)) == Plan(3, 20_000, 0.5)
+        sampling = Sampling(3, 30_000, 0.5, released=released)
+        few = split._narrowed(sampling)
+        assert len(few.sampled(2)) == 1_000
+        assert set(few.sampled(2)) < set(sampling.sampled(2))
+    assert split._narrowed(Sampling(3, 20_000, 0.5)) == Sampling(3, 20_000, 0.5)
 
 
 @pytest.mark.parametrize(("share", "warned"), [(0.5, True), (0.1, False)])
@@ -120,16 +120,16 @@ def test_a_run_says_when_hardly_anybody_wants_so_many_in_a_round(share: float, w
 
 def test_participants_of_many_clients_are_distinct_and_drawn_alike() -> None:
     """1000 rounds of 300 of 30,000 clients: each tenth 30,000 times, give or take 5 x 165."""
-    plan = Plan(5, 30_000, 0.01)
-    rounds = [plan.participants(t) for t in range(1, 1001)]
+    sampling = Sampling(5, 30_000, 0.01)
+    rounds = [sampling.sampled(t) for t in range(1, 1001)]
     assert all(len(set(chosen)) == 300 and chosen == sorted(chosen) for chosen in rounds)
     tenths = np.histogram(np.concatenate(rounds), 10, (0, 30_000))[0]
     assert np.abs(tenths - 30_000).max() < 5 * 165
 
 
 def test_all_of_many_clients_can_take_part_and_absence_keeps_the_others() -> None:
-    assert Plan(0, 20_001, 1.0).participants(1) == list(range(20_001))
-    before = Plan(0, 30_000, 0.001).participants(1)
-    after = Plan(0, 30_000, 0.001, (Absence((before[0],), 1, 2),)).participants(1)
+    assert Sampling(0, 20_001, 1.0).sampled(1) == list(range(20_001))
+    before = Sampling(0, 30_000, 0.001).sampled(1)
+    after = Sampling(0, 30_000, 0.001, (Absence((before[0],), 1, 2),)).sampled(1)
     assert set(before[1:]) < set(after)
     assert before[0] not in after

@@ -11,7 +11,6 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from unskew.base.config_base import Named, Strict
-from unskew.client.plan import Absence
 from unskew.config.local_config import LocalConfig
 from unskew.config.stop import StopConfig
 from unskew.config.track import TrackConfig, written_as_list
@@ -19,6 +18,7 @@ from unskew.data.partition import Partition
 from unskew.models.norms import BatchNormPolicy
 from unskew.protocol import registry
 from unskew.protocol.method import Method, hyper_parameters
+from unskew.server.sampling import Absence
 
 
 class AugmentConfig(Strict):

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.base.per_client import LOOKED_AT, MANY
-from unskew.client.plan import Plan
 from unskew.config.experiment import Experiment
 from unskew.data import load_labels, skew
 from unskew.engines.stacked.widths import widths
 from unskew.protocol.work import Work
 from unskew.runner.prepare import deal, read_data, too_many
+from unskew.server.sampling import Sampling
 
 Counts = NDArray[np.int64]
 ROUNDS_LOOKED_AT = 200  # of the plan, for what cohorts hold
@@ -75,12 +75,12 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
     method = experiment.create_method().build(experiment.local.work(1, experiment.rounds))
     dataset = read_data(experiment, data_dir, load=load_labels)
     dealt = deal(experiment, dataset, data_dir)
-    parts, task, plan, counts = dealt.parts, dealt.task, dealt.plan, dealt.counts
+    parts, task, sampling, counts = dealt.parts, dealt.task, dealt.sampling, dealt.counts
     names, clients, labels = tuple(dataset.classes), task.clients, dataset.train.y.numpy()
-    size, few = plan.cohort, _narrowed(plan)
+    size, few = sampling.cohort, _narrowed(sampling)
     most = (RULES_LOOKED_AT if clients > MANY else CLIENTS_LOOKED_AT) // few.cohort
     looked = range(1, max(min(experiment.rounds, ROUNDS_LOOKED_AT, most), 1) + 1)
-    rounds = [skew.counts([parts.rows[k] for k in few.participants(round)], labels, len(names)) for round in looked]
+    rounds = [skew.counts([parts.rows[k] for k in few.sampled(round)], labels, len(names)) for round in looked]
     cohorts = _cohorts(counts, rounds, clients, size)
     work = method.at_round(1, task)[1]
     header = [
@@ -89,15 +89,15 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> Split:
         *(f"partition  {line}" for line in skew.describe(counts, parts.notes, work.batch, clients)),
     ]
     steps = _steps(counts, rounds, work, size / few.cohort)
-    told = [*warnings(counts, cohorts), *too_many(plan)]
+    told = [*warnings(counts, cohorts), *too_many(sampling)]
     return Split(dataset.name, clients, dealt.counted, counts, few.cohort, names, header, cohorts, steps, told)
 
 
-def _narrowed(plan: Plan) -> Plan:
-    """A plan of few enough participants to look at: those that the plan itself draws first."""
-    if plan.clients <= MANY or plan.cohort <= LOOKED_AT:
-        return plan
-    return replace(plan, participation=(LOOKED_AT + 0.5) / plan.clients)  # the half against rounding down
+def _narrowed(sampling: Sampling) -> Sampling:
+    """Few enough clients a round to look at: those that the sampling itself draws first."""
+    if sampling.clients <= MANY or sampling.cohort <= LOOKED_AT:
+        return sampling
+    return replace(sampling, participation=(LOOKED_AT + 0.5) / sampling.clients)  # the half against rounding down
 
 
 def _cohorts(counts: Counts, rounds: list[Counts], clients: int, size: int) -> Cohorts:

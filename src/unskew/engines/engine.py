@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -122,6 +122,10 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
+def no_clients(round: int) -> Sequence[int]:
+    return ()
+
+
 @dataclass(frozen=True)
 class EngineContext:
     """What an engine is made of: all of it fixed for the run."""
@@ -134,6 +138,7 @@ class EngineContext:
     splits: dict[str, tuple[Tensor, Tensor]]
     device: torch.device
     dtype: torch.dtype
+    upcoming: Callable[[int], Sequence[int]] = no_clients  # who is likely to train in a round: a hint for prefetching
 
     def at_round(self, round: int) -> tuple[Method, Work]:
         """Parts and work of a round, with numbers as numbers: for draws and streams, which are made on the host."""

@@ -28,7 +28,7 @@ def header(
         f"{len(dataset.classes)} classes{held_out}",
         *(f"partition  {line}" for line in skew.describe(counts, parts.notes, local.batch, federation.task.clients)),
         f"model      {model.name}: {model.count:,} parameters",
-        f"work       {len(federation.plan.participants(1))} of {federation.task.clients} clients a round, {amount} of "
+        f"work       {len(federation.sampling.sampled(1))} of {federation.task.clients} clients a round, {amount} of "
         f"batch {local.batch}, {local.optimiser} at {local.lr:g} ({local.schedule.name})",
         f"engine     {engine.name} on {engine.device}{workers}, {experiment.precision}",
     ]
@@ -56,7 +56,7 @@ def _absences(experiment: Experiment, federation: Federation) -> list[str]:
             who = f"client {away.clients[0]} is" if len(away.clients) == 1 else f"{len(away.clients)} clients are"
             lines.append(f"absence    {who} away {when}")
     rounds = range(1, experiment.rounds + 1) if experiment.absence else ()
-    if empty := [t for t in rounds if len(federation.plan.absent(t)) == federation.task.clients]:
+    if empty := [t for t in rounds if len(federation.sampling.absent(t)) == federation.task.clients]:
         lines.append(
             f"absence    nobody is there in {len(empty)} of the rounds, first in {empty[0]}: the model stays as it is"
         )

@@ -15,9 +15,10 @@ from unskew import data as datasets
 from unskew import models
 from unskew.base.environment import cores, pick_device
 from unskew.base.errors import UserError
+from unskew.base.keyed_rng import key_of
 from unskew.base.per_client import ByRule, looked_at
 from unskew.base.tree import size_in_bytes
-from unskew.client.plan import Plan, key_of
+from unskew.client.plan import Plan
 from unskew.config.experiment import Experiment
 from unskew.config.stop import Stop
 from unskew.data import Dataset, skew
@@ -35,6 +36,7 @@ from unskew.runner.header import header
 from unskew.runner.process_setup import keep_freed_memory
 from unskew.server.client_store import ClientStore
 from unskew.server.federation import Federation
+from unskew.server.sampling import Sampling
 from unskew.server.storage import InMemory, OnDisk, Storage
 from unskew.wire.ledger import fingerprint
 
@@ -48,7 +50,7 @@ class Dealt:
 
     parts: Parts
     task: Task
-    plan: Plan
+    sampling: Sampling
     counted: Sequence[int]  # clients that the statistics of the partition look at: all, unless there are too many
     counts: np.ndarray  # [counted, classes]
 
@@ -88,27 +90,28 @@ def prepare(
     dataset = augmented_once(dataset, _augment(experiment), experiment.seed, train=asked.frozen, test=asked.test)
     stop = Stop(experiment.stop, dataset)
     dealt = deal(experiment, dataset, data_dir)
-    parts, task, plan = dealt.parts, dealt.task, dealt.plan
+    parts, task, sampling = dealt.parts, dealt.task, dealt.sampling
     net = _model(experiment, dataset, model, dtype)
     context = EngineContext(
         method,
         net,
         task,
-        plan,
+        Plan(experiment.seed),
         _client_rows(experiment, dataset, parts, device, dtype),
         _splits(dataset, device),
         device,
         dtype,
+        upcoming=sampling.sampled,
     )
-    store = ClientStore(context.newcomer, _storage(context, state_dir))
+    store = ClientStore(context.newcomer, _storage(context, sampling, state_dir))
     rows = ByRule(lambda k: len(parts.rows[k]))
     rows_of_data = {"x": dataset.train.x, "y": dataset.train.y}
     world = {"data": fingerprint(rows_of_data), "partition": _rows_print(parts), "model": _model_print(net)}
     keep_freed_memory()
     # The engine last: it may fork, and what fails above must not leave processes behind.
     engine = _engine(experiment, context)
-    federation = Federation(method, net, task, plan, engine, store, experiment.weights == "samples", rows)
-    warned = [f"warning    {line}" for line in too_many(plan)]
+    federation = Federation(method, net, task, sampling, engine, store, experiment.weights == "samples", rows)
+    warned = [f"warning    {line}" for line in too_many(sampling)]
     told = [*header(experiment, federation, dataset, dealt.counts, parts), *warned, *stop.header]
     return Prepared(experiment, federation, dataset, dealt, told, stop, world)
 
@@ -158,24 +161,25 @@ def deal_rows(experiment: Experiment, dataset: Dataset, root: Path | None) -> Pa
 
 
 def deal(experiment: Experiment, dataset: Dataset, root: Path | None) -> Dealt:
-    """The split, its counts and the plan."""
+    """The split, its counts and which clients are sampled when."""
     parts, classes = deal_rows(experiment, dataset, root), len(dataset.classes)
     clients, rounds = len(parts.rows), experiment.rounds
     task = Task(clients, classes, tuple(dataset.shape), rounds, partial(_work, experiment), experiment.preset)
     absences = tuple(a.absence() for a in experiment.absence)
-    plan = Plan(experiment.seed, clients, experiment.participation, absences, experiment.preset == "released")
+    released = experiment.preset == "released"
+    sampling = Sampling(experiment.seed, clients, experiment.participation, absences, released)
     counted = looked_at(clients)
     counts = skew.counts([parts.rows[k] for k in counted], dataset.train.y.numpy(), classes)
-    return Dealt(parts, task, plan, counted, counts)
+    return Dealt(parts, task, sampling, counted, counts)
 
 
-def too_many(plan: Plan) -> list[str]:
+def too_many(sampling: Sampling) -> list[str]:
     """A warning for a round that hardly anybody wants; a share of a million clients is quickly typed."""
-    if plan.cohort <= MANY_A_ROUND:
+    if sampling.cohort <= MANY_A_ROUND:
         return []
     return [
-        f"{plan.cohort:,} clients train in every round, which takes long; for about 100 of them type "
-        f"participation={100 / plan.clients:.3g}"
+        f"{sampling.cohort:,} clients train in every round, which takes long; for about 100 of them type "
+        f"participation={100 / sampling.clients:.3g}"
     ]
 
 
@@ -242,14 +246,13 @@ def _engine(experiment: Experiment, context: EngineContext) -> Engine:
     return LoopEngine(context, experiment.engine.workers or cores())
 
 
-def _storage(context: EngineContext, folder: Path | None) -> Storage:
+def _storage(context: EngineContext, sampling: Sampling, folder: Path | None) -> Storage:
     """Client state stays on the GPU if it takes less than a quarter of it, else on the host if little, else on disk."""
-    plan = context.plan
     one = size_in_bytes(context.newcomer(0))  # type: ignore[arg-type]
     # Exchanges may ask everybody; without one only those who took part have a state.
     asks_all = any(part.exchange is not None and part.exchange.who == "all" for part in context.method.parts)
-    trained = context.task.rounds * len(plan.participants(1))
-    size = one * (plan.clients if asks_all else min(plan.clients, trained))
+    trained = context.task.rounds * len(sampling.sampled(1))
+    size = one * (sampling.clients if asks_all else min(sampling.clients, trained))
     if context.device.type == "cuda" and size < available_memory(context.device) / 4:
         return InMemory(context.device)
     return InMemory(torch.device("cpu")) if size <= STATE_IN_MEMORY else OnDisk(folder)

@@ -195,7 +195,7 @@ class Player:
         received = federation.received(snap)
         seen = [received]
         if federation.model.private and snap.round:
-            trained = [k for k in federation.plan.participants(snap.round) if federation.rows[k]]
+            trained = [k for k in federation.sampling.sampled(snap.round) if federation.rows[k]]
             seen = [with_private(received, self._on_device(k)) for k in trained] or seen
         splits = ("validation", "test") if self.ready.dataset.validation else ("test",)
         return {split: sum_of(federation.engine.evaluate(snap.round, r, split) for r in seen) for split in splits}

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from unskew.base import keyed_rng
 from unskew.base.errors import UserError
 from unskew.base.per_client import PerClient
 from unskew.base.tree import State
-from unskew.client.plan import Plan
 from unskew.client.round import Received
 from unskew.models.model import Model
 from unskew.protocol.method import Method, Task
@@ -29,6 +29,7 @@ from unskew.server.inbox import Declared, Intake
 from unskew.server.loss_check import check_loss_terms
 from unskew.server.messages import Inbox, check_declared, in_order
 from unskew.server.retry_if_nonfinite import retry_if_nonfinite
+from unskew.server.sampling import Sampling
 from unskew.server.snapshot import Report, Server, Snapshot
 from unskew.wire.ledger import Keeps, Ledger, nothing
 from unskew.wire.message import ClientReply, CohortReply, LossTerms
@@ -47,7 +48,7 @@ class Federation:
     method: Method
     model: Model
     task: Task
-    plan: Plan
+    sampling: Sampling
     engine: Engine
     store: ClientStore
     weigh_by_rows: bool
@@ -91,7 +92,7 @@ class Federation:
     def close(self, snap: Snapshot) -> tuple[Snapshot, Report]:
         """Exchanges at the end of the run."""
         snap, report = replace(snap, ledger=snap.ledger.next(self.keeps)), Report()
-        participants = self.plan.participants(max(snap.round, 1))
+        participants = self.sampling.sampled(max(snap.round, 1))
         return self.at_round(snap.round)._exchange(snap, "at the end", participants, report), report
 
     def received(self, snap: Snapshot) -> Received:
@@ -107,7 +108,7 @@ class Federation:
     def _play(self, snap: Snapshot, report: Report, terms: list[LossTerms]) -> Snapshot:
         """The round, up to what is reported of the clients' loss terms: reading these waits for a GPU."""
         round = snap.round
-        participants, absent = self.plan.participants(round), self.plan.absent(round)
+        participants, absent = self.sampling.sampled(round), self.sampling.absent(round)
         self.phase("plan", round)
         if round == 1:
             snap = self._exchange(snap, "before training", participants, report)
@@ -193,7 +194,7 @@ class Federation:
         return snap
 
     def _who(self, snap: Snapshot, due: Exchange, participants: list[int]) -> list[int]:
-        away = set(self.plan.absent(max(snap.round, 1)))
+        away = set(self.sampling.absent(max(snap.round, 1)))
         chosen = participants if due.who != "all" else [k for k in range(self.task.clients) if k not in away]
         known = snap.seen if due.who == "newcomers" else ()
         return [k for k in chosen if self.rows[k] and k not in known]
@@ -217,7 +218,7 @@ class Federation:
 
     def _server(self, snap: Snapshot, part: Part) -> Server:
         def generator(*key: int | str) -> np.random.Generator:
-            return self.plan.generator(snap.round, "server", part.name, *key)
+            return keyed_rng.generator(self.sampling.seed, snap.round, "server", part.name, *key)
 
         return Server(snap.model, snap.parts.get(part.name, {}), snap.round, self.model, self.task, generator)
 

@@ -31,7 +31,7 @@ class Prefetch:
         if any(type(part).streams is not Part.streams for part in method.parts):
             return None  # a plan of streams needs what the server will send
         self._whole = None
-        busy = [k for k in context.plan.participants(round) if context.client_rows.index[k].shape[0]]
+        busy = [k for k in context.upcoming(round) if context.client_rows.index[k].shape[0]]
         planner = Planner(context, context.client_rows, round, Received({}, {}))
         self._plans[round] = dict(zip(busy, planner.plans(busy, [{} for _ in busy])))
         if 0 < len(busy) <= fit:

@@ -21,7 +21,7 @@ def data(cells: list[Planned]) -> pd.DataFrame:
     for cell in cells:
         experiment = cell.experiment
         batch = experiment.local.batch
-        plan = Plan(experiment.seed, experiment.partition.clients or 1, experiment.participation)
+        plan = Plan(experiment.seed)
         part = next(p for p in experiment.create_method().parts if p.name == "flea")
         drawn = plan.part_draws(part, "steps", ROUND, CLIENT, Sizes(batch, 1, batch, CLASSES, {}))["beta"][0]
         rows += [("any data", cell.method, cell.seed, i, round(float(b), 4)) for i, b in enumerate(drawn)]

@@ -20,7 +20,7 @@ from torch import Tensor
 from unskew.audit.world import World, set_up
 from unskew.base.tree import State
 from unskew.client.round import Received
-from unskew.engines.engine import EngineContext
+from unskew.engines.engine import EngineContext, no_clients
 from unskew.engines.loop.loop_engine import LoopEngine
 from unskew.engines.stacked.stacked_engine import StackedEngine
 from unskew.protocol.view import Frozen
@@ -66,9 +66,8 @@ def _case(world: World, start: State, case: str, say: Say) -> None:
     if not index:  # not as many rows in all
         return
     round = (world.run.summary.last_round or world.run.config.rounds) + 1
-    # The last round: the one after it, which an engine would make ready, has clients that are not dealt here.
-    task = replace(context.task, rounds=round)
-    context = replace(context, client_rows=replace(context.client_rows, index=index), task=task)
+    # These clients exist in this round alone, so there is no next round to prefetch.
+    context = replace(context, client_rows=replace(context.client_rows, index=index), upcoming=no_clients)
     engine = StackedEngine(context) if context.device.type == "cuda" else LoopEngine(context, 1)
     outcomes = replies_one_by_one(engine.train(round, Received(start, {}), list(index), context.newcomer))
     # Copies: an engine may use its memory again for the next client.

@@ -12,41 +12,40 @@ if TYPE_CHECKING:
     from unskew.base.environment import __version__
     from unskew.base.errors import UserError
     from unskew.base.tree import Rows, State
-    from unskew.client.round import Client, End, Newcomer
     from unskew.config.experiment import Experiment
     from unskew.config.recipe import load as load_recipe
     from unskew.data import Dataset, from_arrays
+    from unskew.protocol.client_view import Client, End, Newcomer
     from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
     from unskew.protocol.registry import method, part
+    from unskew.protocol.server_view import Messages, Server, StandIn
     from unskew.protocol.update_codec import OutgoingUpdate
     from unskew.protocol.view import Batch, View
     from unskew.results.load import Loaded, load
     from unskew.runner.callbacks import Round
     from unskew.runner.run import Run, run
-    from unskew.server.messages import Messages
-    from unskew.server.snapshot import Server, StandIn
 
 # Looked up when first asked for: torch takes seconds to import, and `unskew --help` needs none of it.
 _WHERE = {
     "Artefact": ("protocol.part", "Artefact"),
     "Batch": ("protocol.view", "Batch"),
-    "Client": ("client.round", "Client"),
+    "Client": ("protocol.client_view", "Client"),
     "Dataset": ("data", "Dataset"),
-    "End": ("client.round", "End"),
+    "End": ("protocol.client_view", "End"),
     "Exchange": ("protocol.part", "Exchange"),
     "Experiment": ("config.experiment", "Experiment"),
     "Letter": ("protocol.update_codec", "OutgoingUpdate"),  # the old name, for one version
     "Loaded": ("results.load", "Loaded"),
-    "Messages": ("server.messages", "Messages"),
-    "Newcomer": ("client.round", "Newcomer"),
+    "Messages": ("protocol.server_view", "Messages"),
+    "Newcomer": ("protocol.client_view", "Newcomer"),
     "OutgoingUpdate": ("protocol.update_codec", "OutgoingUpdate"),
     "Part": ("protocol.part", "Part"),
     "Round": ("runner.callbacks", "Round"),
     "Rows": ("base.tree", "Rows"),
     "Run": ("runner.run", "Run"),
-    "Server": ("server.snapshot", "Server"),
+    "Server": ("protocol.server_view", "Server"),
     "Sizes": ("protocol.part", "Sizes"),
-    "StandIn": ("server.snapshot", "StandIn"),
+    "StandIn": ("protocol.server_view", "StandIn"),
     "State": ("base.tree", "State"),
     "Stream": ("protocol.part", "Stream"),
     "UserError": ("base.errors", "UserError"),

@@ -13,9 +13,10 @@ from unskew import models
 from unskew.audit.problem import Box, Problem
 from unskew.audit.unroll import Hidden, Replay, all_rows_at_once
 from unskew.base.tree import stack
-from unskew.client.round import Received, StepInputs
+from unskew.client.round import StepInputs
 from unskew.protocol import registry
 from unskew.protocol.work import Work
+from unskew.wire.message import Received
 
 CLASSES, DTYPE = 10, torch.float64
 

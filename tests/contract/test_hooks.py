@@ -17,20 +17,20 @@ from unskew.engines.stacked import stacked_engine as stacked
 from unskew.protocol import registry
 from unskew.protocol.method import Method
 from unskew.protocol.work import clipped
-from unskew.server.messages import Messages
+from unskew.server.messages import PartMessages
 
 SUM, MEAN = {"n": us.Artefact("counts", reduce="sum")}, {"n": us.Artefact("statistics", reduce="mean")}
 
 
 def test_sum_of_integers_adds_up() -> None:
-    messages = Messages()
+    messages = PartMessages()
     for client, counts in enumerate(([1, 2], [10, 20])):
         messages.add_rows([client], [1.0], {"n": torch.tensor(counts)[None]}, [0], SUM)
     assert messages.sum("n").tolist() == [11, 22]
 
 
 def test_mean_is_over_those_who_sent() -> None:
-    messages = Messages()
+    messages = PartMessages()
     messages.add_rows([0], [3.0], {}, [0], MEAN)
     messages.add_rows([1], [1.0], {"n": torch.tensor([4.0])}, [0], MEAN)
     assert messages.mean("n") == 4.0

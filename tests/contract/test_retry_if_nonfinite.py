@@ -11,10 +11,10 @@ import unskew as us
 from unskew.base.tree import State
 from unskew.client import round as client
 from unskew.engines.stacked import stacked_engine as stacked
+from unskew.protocol.server_view import Server
 from unskew.server.federation import Federation
 from unskew.server.loss_check import NotFiniteError
-from unskew.server.messages import Messages
-from unskew.server.snapshot import Server
+from unskew.server.messages import PartMessages
 
 SENT = {"n": us.Artefact("statistics", reduce="mean")}
 
@@ -118,7 +118,7 @@ def test_a_loss_that_is_not_finite_says_more_than_what_came_of_it(engine: str, s
         def loss(self, view: us.View) -> torch.Tensor:
             return torch.full_like(view.w.sum(), torch.nan)
 
-        def merge(self, server: Server, messages: Messages) -> Server:
+        def merge(self, server: Server, messages: PartMessages) -> Server:
             raise ValueError("this comes of it")
 
     fed = federation(spy(Lost), engine, absence=[])
@@ -131,7 +131,7 @@ def test_a_server_that_is_changed_in_place_cannot_be_played_again(spy: Any) -> N
         def server_init(self, model: Any, task: Any) -> State:
             return {"m": torch.zeros(())}
 
-        def merge(self, server: Server, messages: Messages) -> Server:
+        def merge(self, server: Server, messages: PartMessages) -> Server:
             server.mine["m"].add_(messages.mean("n"))
             return server
 
@@ -161,7 +161,7 @@ def test_no_memory_for_the_next_round_does_not_end_this_one(monkeypatch: pytest.
 
 def test_a_merge_that_cannot_take_such_numbers_is_asked_again(engine: str, spy: Any) -> None:
     class Strict(Spoilt):
-        def merge(self, server: Server, messages: Messages) -> Server:
+        def merge(self, server: Server, messages: PartMessages) -> Server:
             if not bool(torch.isfinite(messages.mean("n"))):
                 raise ValueError("not finite")
             return server
@@ -179,7 +179,7 @@ def test_an_error_of_its_own_goes_up_at_once(engine: str, spy: Any) -> None:
         def up(self, end: us.End) -> tuple[dict, State]:
             return {"n": end.facts.rows}, {}
 
-        def merge(self, server: Server, messages: Messages) -> Server:
+        def merge(self, server: Server, messages: PartMessages) -> Server:
             raise ValueError("broken")
 
     fed, begun = watched(federation(spy(Broken), engine, absence=[]))

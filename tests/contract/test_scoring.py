@@ -10,7 +10,6 @@ from torch import nn
 
 import unskew as us
 from unskew.base.tree import State
-from unskew.client.round import Received
 from unskew.engines.engine import EngineContext
 from unskew.engines.stacked import scoring
 from unskew.engines.stacked.cuda_graph import CudaGraph
@@ -20,6 +19,7 @@ from unskew.engines.stacked.stacked_engine import StackedEngine
 from unskew.models import ZOO
 from unskew.models.model import Model
 from unskew.runner.prepare import prepare
+from unskew.wire.message import Received
 
 
 def test_rows_that_normalise_one_another_stay_together() -> None:

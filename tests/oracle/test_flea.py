@@ -18,7 +18,7 @@ from unskew.protocol.method import Method
 from unskew.protocol.part import Sizes
 from unskew.protocol.view import Batch, View
 from unskew.protocol.work import Work
-from unskew.server.messages import Messages
+from unskew.server.messages import PartMessages
 from unskew.server.sampling import Sampling
 
 SIZES = (30, 25, 1, 8)  # with a tenth: 3, 2, 1 and 1 rows in the buffer
@@ -207,7 +207,7 @@ def test_a_tenth_of_the_clients_has_met_39_percent_of_the_pairs_in_round_50() ->
     sampling, part = Sampling(0, 200, 0.1), FLea()
     there = server({}, part.server_init(MODEL, server({}).task), clients=200)
     for round in range(1, 51):
-        shared = Messages()
+        shared = PartMessages()
         for k in sampling.sampled(round):
             sent = {"features": torch.zeros(1, 1, 6), "labels": torch.zeros(1, 1).long()}
             shared.add_rows([k], [1.0], sent, [0], part.shares)

@@ -20,9 +20,9 @@ from toolbox import (
 
 from unskew.base.errors import UserError
 from unskew.base.tree import State
-from unskew.client.round import ClientFacts, End
 from unskew.methods.scaffold import Scaffold
 from unskew.models.model import Model
+from unskew.protocol.client_view import ClientFacts, End
 from unskew.protocol.work import Work
 
 

@@ -14,12 +14,13 @@ from unskew.base.tree import Message, State
 from unskew.models.model import Model
 from unskew.protocol.method import Task
 from unskew.protocol.part import Part
+from unskew.protocol.server_view import Server
 from unskew.protocol.view import Batch, Clock, Pass, View
 from unskew.protocol.work import Work
 from unskew.runner.prepare import prepare
 from unskew.server.federation import Federation
-from unskew.server.messages import Inbox, Messages
-from unskew.server.snapshot import Report, Server, Snapshot
+from unskew.server.messages import Inbox, PartMessages
+from unskew.server.snapshot import Report, Snapshot
 
 SIZES = (3, 5, 8, 4)  # rows of the clients
 LOCAL = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
@@ -84,7 +85,7 @@ def train_by_hand(fed: Federation, start: State, round: int, client: int, correc
     return {name: t.detach().clone() for name, t in net.state_dict().items()}
 
 
-def gather(part: Part, messages: list[tuple[int, dict[str, Any]]], by_rows: bool = True) -> Messages:
+def gather(part: Part, messages: list[tuple[int, dict[str, Any]]], by_rows: bool = True) -> PartMessages:
     """What the server holds of (rows, artefacts) of clients 0, 1, ..."""
     inbox = Inbox({part.name: part.sends}, by_rows)
     for client, (rows, sent) in enumerate(messages):

@@ -6,8 +6,9 @@ from torch import Tensor
 
 import unskew as us
 from unskew.base.tree import Value, as_state
+from unskew.engines.engine import AddUp, Stacked
 from unskew.server import sums
-from unskew.server.sums import AddUp, Stacked, Sum
+from unskew.server.sums import Sum
 
 SCALES = (1.0, 1e12, 1e-4, -1e12, 3.0, 1e8, 1e-8)  # so far apart that float64 tells another order by its rounding
 

@@ -15,10 +15,11 @@ from unskew.audit.world import NoAttackError, World
 from unskew.base.tree import State, Tree, stack, tree_map
 from unskew.client.feed import BatchFeed, SingleClientFeed
 from unskew.client.plan import Plan
-from unskew.client.round import Received
-from unskew.engines.engine import ClientRows, EngineContext
+from unskew.client.rows import ClientRows
+from unskew.engines.engine import EngineContext
 from unskew.protocol.part import Artefact
 from unskew.wire.ledger import fingerprint
+from unskew.wire.message import Received
 
 ATTACKABLE = ("weights", "gradients", "control")  # kinds that may be the update in another dress
 

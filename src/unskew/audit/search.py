@@ -14,7 +14,7 @@ from unskew.audit.budget import Budget
 from unskew.audit.cases import Case, problem
 from unskew.audit.problem import Recovery
 from unskew.audit.world import World
-from unskew.engines.loop.workers import to_bytes
+from unskew.base.codec import to_bytes
 from unskew.results.whole import write_whole
 
 Told = Callable[[str, int, int], None]  # what is under way, steps done, steps in all

@@ -15,8 +15,8 @@ from torch import Tensor
 from unskew.audit.threat import Threat
 from unskew.audit.world import NoAttackError, World
 from unskew.base.tree import Rows, State
-from unskew.client.round import Client, ClientFacts
 from unskew.client.share import share_draws
+from unskew.protocol.client_view import Client, ClientFacts
 from unskew.results.messages import Recorded
 from unskew.wire.ledger import Sent
 

@@ -18,10 +18,12 @@ from torch import Tensor
 
 from unskew.audit.steps import move
 from unskew.base.tree import State, Tree
-from unskew.client.round import ClientFacts, Received, StepInputs, WorkDone, finish, step_loss, with_private
+from unskew.client.round import StepInputs, WorkDone, finish, step_loss, with_private
 from unskew.models.model import Model
+from unskew.protocol.client_view import ClientFacts
 from unskew.protocol.method import Method
 from unskew.protocol.work import Work
+from unskew.wire.message import Received
 
 
 class Hidden(NamedTuple):

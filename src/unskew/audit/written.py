@@ -21,9 +21,9 @@ from unskew.audit.membership.attack import Membership
 from unskew.audit.membership.roc import Interval, Rate, Roc
 from unskew.audit.metrics.measured import Skipped
 from unskew.audit.threat import THREATS, Knows
+from unskew.base.codec import to_bytes
 from unskew.base.environment import commit, device_name, pick_device
 from unskew.base.errors import UserError
-from unskew.engines.loop.workers import to_bytes
 from unskew.results.whole import write_whole
 
 COLUMNS = ("method", "defence", "attack", "dataset", "image", "restart", "metric", "space", "value", "seed")

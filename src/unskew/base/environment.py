@@ -1,4 +1,4 @@
-"""Where a run ran: device, engine, versions, commit."""
+"""Where this process runs: device, cores, commit."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ import os
 import platform
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from unskew.base.errors import UserError
-
-if TYPE_CHECKING:
-    from unskew.engines.engine import Engine
 
 __version__ = "0.1.0"
 
@@ -65,20 +60,3 @@ def _git(folder: Path, *words: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return asked.stdout.strip() if asked.returncode == 0 else ""
-
-
-def describe(engine: Engine) -> dict[str, Any]:
-    """What to keep beside the results."""
-    device = engine.device
-    return {
-        "unskew": __version__,
-        "commit": commit(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "device": device_name(device),
-        "device_type": device.type,
-        "engine": engine.name,
-        "workers": engine.workers,
-        "system": platform.system(),
-    }

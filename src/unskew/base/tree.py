@@ -105,6 +105,13 @@ def unstack(tree: Any, m: int) -> list[Any]:
     return list(tree.unbind())
 
 
+def pack(value: Any) -> Any:
+    """Drop padding rows."""
+    if isinstance(value, Rows):
+        return value.x[value.keep]
+    return {name: pack(inner) for name, inner in value.items()} if isinstance(value, dict) else value
+
+
 def size_in_bytes(value: Value) -> int:
     """Bytes of the numbers in a value, as they would be written."""
     if isinstance(value, Tensor):

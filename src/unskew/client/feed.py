@@ -16,13 +16,14 @@ from torch import Tensor
 
 from unskew.base.tree import State, Tree, flatten, stack, tree_map
 from unskew.base.vmap import vmap
+from unskew.client.context import ClientContext
 from unskew.client.plan import weights
-from unskew.client.round import ClientFacts, Received, StepInputs, WorkDone, with_label_stats
-from unskew.engines.channels_last import to_channels_last
-from unskew.engines.engine import ClientRows, EngineContext, sent
-from unskew.engines.stacked import kernels
+from unskew.client.round import StepInputs, WorkDone, with_label_stats
+from unskew.client.rows import ClientRows, to_device_async
+from unskew.protocol.client_view import ClientFacts
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part, Sizes, Stream
+from unskew.wire.message import Received
 
 Arrays = dict[str, np.ndarray]
 
@@ -32,7 +33,7 @@ class BatchFeed:
 
     def __init__(
         self,
-        context: EngineContext,
+        context: ClientContext,
         client_rows: ClientRows,
         round: int,
         received: Received,
@@ -50,7 +51,7 @@ class BatchFeed:
         self._pools = _pools(plans)
         gathered = stack(p.arrays if p.steps == longest else _lengthened(p.arrays, longest) for p in plans)
         gathered["weight"] = gathered["weight"].to(context.dtype)
-        self._plan = tree_map(lambda t: sent(t, device), gathered)
+        self._plan = tree_map(lambda t: to_device_async(t, device), gathered)
         self.facts: ClientFacts = client_rows.facts_of(clients)
         if any(type(part).label_stats is not Part.label_stats for part in method.parts):
             self.facts = vmap(lambda facts: with_label_stats(method, facts))(self.facts)
@@ -59,7 +60,7 @@ class BatchFeed:
     def ending(self) -> tuple[WorkDone, Tensor]:
         """What the clients' `finish` needs about the work [m], and the learning rate []."""
         numbers = [[float(s), self.work.effective_steps(s), self.work.lr] for s in self.steps]
-        there = sent(torch.tensor(numbers, dtype=self.facts.counts.dtype), self.context.device)
+        there = to_device_async(torch.tensor(numbers, dtype=self.facts.counts.dtype), self.context.device)
         steps, effective, rates = there.unbind(1)
         return WorkDone(steps, effective), rates[0]
 
@@ -100,7 +101,7 @@ class BatchFeed:
 
     def _rows(self, index: Tensor, draw: State) -> Tensor:
         client_rows = self.client_rows
-        return kernels.gather_rows(
+        return client_rows.gather(
             client_rows.x, index, client_rows.augment, draw, client_rows.prepare, self.context.dtype
         )
 
@@ -128,7 +129,7 @@ class SingleClientFeed:
         moment = self._cohort.between(step, min(step + self._ahead, self.steps), 1)
         x = moment.batch["x"]
         # Here and not for stacks: mapped over clients, PyTorch's GroupNorm refuses rows whose channels are innermost.
-        rows = to_channels_last(x.flatten(0, 2), self._cohort.context.model)
+        rows = self._cohort.context.layout(x.flatten(0, 2))
         return moment._replace(batch=moment.batch | {"x": rows.view(x.shape)})
 
 
@@ -148,7 +149,7 @@ class Planner:
     hand.
     """
 
-    def __init__(self, context: EngineContext, client_rows: ClientRows, round: int, received: Received) -> None:
+    def __init__(self, context: ClientContext, client_rows: ClientRows, round: int, received: Received) -> None:
         self._context, self._source, self._round, self._received = context, client_rows, round, received
         self._method, self._work = context.at_round(round)
         self._drawing = [part for part in self._method.parts if type(part).draws is not Part.draws]

@@ -6,26 +6,27 @@ from functools import partial
 
 from unskew.base.tree import Message, State, Tree, stack
 from unskew.base.vmap import vmap
+from unskew.client.context import ClientContext
 from unskew.client.feed import floats_as
-from unskew.client.round import Received
-from unskew.engines.engine import EngineContext, sent
+from unskew.client.rows import to_device_async
 from unskew.protocol.part import Sizes
 from unskew.protocol.update_codec import OutgoingUpdate
+from unskew.wire.message import Received
 
 
-def seal_draws(context: EngineContext, round: int, client: int) -> dict[str, State]:
+def seal_draws(context: ClientContext, round: int, client: int) -> dict[str, State]:
     """Random tensors of the parts that seal, for one client."""
     method, work = context.at_round(round)
     sizes = Sizes(len(context.client_rows.index[client]), 0, work.batch, context.task.classes, {})
     drawn = {part.name: context.plan.part_draws(part, "seal", round, client, sizes) for part in method.seals}
     return {
-        name: {key: sent(t, context.device) for key, t in floats_as(draws, context.dtype).items()}
+        name: {key: to_device_async(t, context.device) for key, t in floats_as(draws, context.dtype).items()}
         for name, draws in drawn.items()
     }
 
 
 def seal_one(
-    context: EngineContext, round: int, received: Received, message: Message, mine: Tree, draws: dict[str, State]
+    context: ClientContext, round: int, received: Received, message: Message, mine: Tree, draws: dict[str, State]
 ) -> tuple[Message, Tree]:
     """What leaves and what is kept; or mapped over many. Fields are plain numbers: the size of a code hangs on them."""
     method, _ = context.at_round(round)
@@ -37,7 +38,7 @@ def seal_one(
 
 
 def seal_many(
-    context: EngineContext, round: int, received: Received, message: Message, mine: Tree, clients: list[int]
+    context: ClientContext, round: int, received: Received, message: Message, mine: Tree, clients: list[int]
 ) -> tuple[Message, Tree]:
     """The same on a stack of clients."""
     if not context.at_round(round)[0].seals:

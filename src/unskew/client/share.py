@@ -10,13 +10,14 @@ from torch import Tensor
 
 from unskew.base.tree import State, stack
 from unskew.base.vmap import vmap
+from unskew.client.context import ClientContext
 from unskew.client.feed import floats_as
-from unskew.client.round import Client, ClientFacts
-from unskew.engines.engine import EngineContext, sent
+from unskew.client.rows import to_device_async
+from unskew.protocol.client_view import Client, ClientFacts
 from unskew.protocol.part import Sizes
 
 
-def share_draws(context: EngineContext, part: str, round: int, client: int) -> State:
+def share_draws(context: ClientContext, part: str, round: int, client: int) -> State:
     """A part's random tensors for an exchange of one client: the client's own of "init", and those of this time."""
     method, work = context.at_round(round)
     rows = len(context.client_rows.index[client])
@@ -24,11 +25,11 @@ def share_draws(context: EngineContext, part: str, round: int, client: int) -> S
     owner = next(p for p in method.parts if p.name == part)
     whens: tuple[Literal["init", "share"], ...] = ("init", "share")
     draws = {n: t for when in whens for n, t in context.plan.part_draws(owner, when, round, client, sizes).items()}
-    return {name: sent(t, context.device) for name, t in floats_as(draws, context.dtype).items()}
+    return {name: to_device_async(t, context.device) for name, t in floats_as(draws, context.dtype).items()}
 
 
 def share_one(
-    context: EngineContext,
+    context: ClientContext,
     part: str,
     round: int,
     state: State,
@@ -47,7 +48,7 @@ def share_one(
 
 
 def share_many(
-    context: EngineContext,
+    context: ClientContext,
     part: str,
     round: int,
     state: State,
@@ -59,7 +60,7 @@ def share_many(
     draws = [share_draws(context, part, round, k) for k in clients]
     drawn = {name: padded([d[name] for d in draws]) for name in draws[0]}
     facts = context.client_rows.facts_of(clients)
-    index = sent(padded([context.client_rows.index[k] for k in clients]), context.device)
+    index = to_device_async(padded([context.client_rows.index[k] for k in clients]), context.device)
     each = vmap(partial(share_one, context, part, round), in_dims=(0 if each_its_model else None, 0, 0, 0, 0))
     return each(state, stack(mine), drawn, facts, index)
 

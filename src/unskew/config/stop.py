@@ -1,20 +1,12 @@
-"""When a run stops before its last round: a pure function of the rows so far, so that a resume decides alike."""
+"""When a run stops before its last round, as a recipe writes it."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field, field_validator, model_validator
 
 from unskew.base.config_base import Strict
-from unskew.base.errors import UserError
-
-if TYPE_CHECKING:
-    from unskew.data import Dataset
-    from unskew.results.rows import Row
 
 
 class StopConfig(Strict):
@@ -37,67 +29,3 @@ class StopConfig(Strict):
         if self.patience is None and self.target is None:
             raise ValueError("expected patience, target or both, such as {patience: 10}")
         return self
-
-
-class Stop:
-    """The rule, the scores it has seen, and the reason to stop once there is one. No rule: never."""
-
-    def __init__(self, config: StopConfig | None, dataset: Dataset) -> None:
-        self._config, self._scores = config, list[tuple[int, float]]()
-        held_out = dataset.validation is not None
-        default = "validation/accuracy" if held_out else "test/accuracy"
-        self.metric = (config and config.metric) or default
-        split, _, number = self.metric.partition("/accuracy/")
-        if split.startswith("validation") and not held_out:
-            raise UserError(
-                f"stop.metric: expected held-out rows for {self.metric}, found none; type data.validation=0.1"
-            )
-        if number and int(number) >= dataset.num_classes:
-            raise UserError(f"stop.metric: expected a class in 0..{dataset.num_classes - 1}, found {self.metric}")
-
-    def add(self, rows: Iterable[Row]) -> None:
-        """Rows in the order of the rounds; round 0 is the untrained model and does not count."""
-        self._scores += [
-            (row.round, row.value)
-            for row in rows
-            if row.round > 0 and row.who == "server" and f"{row.split}/{row.metric}" == self.metric
-        ]
-
-    @property
-    def reason(self) -> str:
-        """Why the run is over, empty while it is not."""
-        return reason_to_stop(self._config, self.metric, self._scores) if self._config else ""
-
-    @property
-    def header(self) -> list[str]:
-        """What the header says about it."""
-        if self._config is None:
-            return []
-        patience, target = self._config.patience, self._config.target
-        rules = [f"has not improved for {patience} evaluations"] if patience else []
-        rules += [f"reaches {target:g}"] if target is not None else []
-        leak = "" if self.metric.startswith("validation/") else "; the test rows choose the round, which flatters them"
-        return [f"stop       when {self.metric} {' or '.join(rules)}{leak}"]
-
-
-def reason_to_stop(config: StopConfig, metric: str, scores: Sequence[tuple[int, float]]) -> str:
-    """Why to stop after the last of these evaluations (round, value), or nothing.
-
-    >>> reason_to_stop(StopConfig(patience=2), "test/accuracy", [(1, 50.0), (2, 60.0), (3, 60.0), (4, 59.0)])
-    'test/accuracy was not better than the 60 of round 2 in 2 evaluations'
-    >>> reason_to_stop(StopConfig(target=0.5), "test/loss", [(1, 0.6), (2, 0.4)])
-    'test/loss is 0.4 and reached 0.5'
-    """
-    if not scores:
-        return ""
-    sign, last = -1.0 if metric.endswith("/loss") else 1.0, scores[-1][1]
-    if config.target is not None and sign * last >= sign * config.target:
-        return f"{metric} is {last:g} and reached {config.target:g}"
-    best = 0
-    for i, (_, value) in enumerate(scores):
-        if sign * value > sign * scores[best][1] or math.isnan(scores[best][1]):
-            best = i
-    waited, (round, value) = len(scores) - 1 - best, scores[best]
-    if config.patience is not None and waited >= config.patience:
-        return f"{metric} was not better than the {value:g} of round {round} in {waited} evaluations"
-    return ""

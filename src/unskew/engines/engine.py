@@ -4,74 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from unskew.base.errors import UserError
-from unskew.base.per_client import PerClient
-from unskew.base.tree import State, Tree, tree_map
-from unskew.client.plan import Plan
-from unskew.client.round import PRIVATE, ClientFacts, Newcomer, Received, prepare_batch
-from unskew.data.augment import Augment
-from unskew.engines.channels_last import to_channels_last
-from unskew.models.model import Model
-from unskew.protocol.method import Method, Task
-from unskew.protocol.part import Part, Sizes
+from unskew.base.tree import State, Tree
+from unskew.client.context import ClientContext
+from unskew.client.round import prepare_batch
+from unskew.client.rows import ClientRows
+from unskew.protocol.method import Method
+from unskew.protocol.server_view import StandIn
 from unskew.protocol.view import Batch, at_least_float32
-from unskew.protocol.work import Work
-from unskew.server.snapshot import StandIn
-from unskew.server.sums import AddUp
-from unskew.wire.message import ClientReply, CohortReply
+from unskew.wire.message import ClientReply, CohortReply, Received
 
 Run = Callable[[State, Tensor], Tensor]  # from state and rows to logits
 AT_ONCE = 50  # rows scored in one pass on a CPU: larger tensors are no longer kept for the next (process.py)
-
-
-@dataclass(frozen=True)
-class ClientRows:
-    """Rows of all clients in one place: x [N, ...] raw, y [N] or [N, classes], and where each client's rows are."""
-
-    x: Tensor
-    y: Tensor
-    index: PerClient[Tensor]  # on the host, where the plan is made
-    classes: int
-    prepare: Callable[[Tensor], Tensor]
-    dtype: torch.dtype
-    augment: Augment = field(default_factory=Augment)
-    more: dict[str, Tensor] = field(default_factory=dict)
-
-    def facts(self, client: int) -> ClientFacts:
-        """Number of rows and label counts of a client."""
-        return tree_map(lambda t: t[0], self.facts_of([client]))
-
-    def facts_of(self, clients: list[int]) -> ClientFacts:
-        """The same for several, with a leading axis; counted on the host, and moved together."""
-        each = [self.index[k].numpy() for k in clients]
-        rows = torch.tensor([float(len(own)) for own in each], dtype=self.dtype)
-        counts = torch.from_numpy(self._counted(each)).to(self.dtype)
-        return ClientFacts(sent(rows, self.y.device), sent(counts, self.y.device))
-
-    def _counted(self, each: list[np.ndarray]) -> np.ndarray:
-        """[m, classes] labels of each client's rows, all in one pass."""
-        y = self._labels
-        if y.ndim > 1:
-            return np.stack([y[own].sum(0, dtype=np.float64) for own in each])
-        owner, mine = np.repeat(np.arange(len(each)), [len(own) for own in each]), y[np.concatenate(each)]
-        if len(mine) and not (mine.min() >= 0 and mine.max() < self.classes):
-            raise UserError(
-                f"labels: expected whole numbers from 0 to {self.classes - 1}, found {mine.min()} to {mine.max()}"
-            )
-        found = np.bincount(owner * self.classes + mine, minlength=len(each) * self.classes)
-        return found.reshape(len(each), self.classes)
-
-    @cached_property
-    def _labels(self) -> np.ndarray:
-        return self.y.cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -86,6 +35,18 @@ def sum_of(scores: Iterable[Score]) -> Score:
     """Scores of several sets of rows, or of several models on the same rows, together."""
     all_of = list(scores)
     return Score(torch.stack([s.confusion for s in all_of]).sum(0), sum(s.loss for s in all_of))
+
+
+class Stacked(NamedTuple):
+    """Messages with a leading axis: their tensors [m, ...], the order of the rows, and each one's factor in it."""
+
+    tensors: list[Tensor]
+    at: list[int]
+    factors: list[float]
+
+
+# Adds all messages to totals in float64, in that order.
+AddUp = Callable[[list[Tensor], list[Stacked]], None]
 
 
 class Engine(Protocol):
@@ -126,77 +87,12 @@ def no_clients(round: int) -> Sequence[int]:
     return ()
 
 
-@dataclass(frozen=True)
-class EngineContext:
-    """What an engine is made of: all of it fixed for the run."""
+@dataclass(frozen=True, kw_only=True)
+class EngineContext(ClientContext):
+    """What an engine is made of: all clients' context, and what the server scores."""
 
-    method: Method
-    model: Model
-    task: Task
-    plan: Plan
-    client_rows: ClientRows
     splits: dict[str, tuple[Tensor, Tensor]]
-    device: torch.device
-    dtype: torch.dtype
     upcoming: Callable[[int], Sequence[int]] = no_clients  # who is likely to train in a round: a hint for prefetching
-
-    def at_round(self, round: int) -> tuple[Method, Work]:
-        """Parts and work of a round, with numbers as numbers: for draws and streams, which are made on the host."""
-        known = self._rounds
-        if round not in known:
-            if len(known) > 1:  # this round and the one that is made ready meanwhile: every client of a loop asks
-                known.pop(min(known))
-            known[round] = self.method.at_round(max(round, 1), self.task)
-        return known[round]
-
-    def at_round_on_device(self, round: int) -> tuple[Method, Work]:
-        """The same with float fields as tensors on the device: for what a step computes; a GPU is waited for."""
-        method, work = self.at_round(round)
-        if round not in self._rounds_on_device:
-            self._rounds_on_device.clear()
-            self._rounds_on_device[round] = method.on(self.device, self.dtype)
-        return self._rounds_on_device[round], work
-
-    @cached_property
-    def _rounds(self) -> dict[int, tuple[Method, Work]]:
-        return {}
-
-    @cached_property
-    def _rounds_on_device(self) -> dict[int, Method]:
-        return {}
-
-    @property
-    def after_training(self) -> list[str]:
-        """Parts that share something right after a client's training."""
-        return [p.name for p in self.method.parts if p.exchange is not None and p.exchange.when == "after training"]
-
-    def newcomer(self, client: int, client_rows: ClientRows | None = None) -> Tree:
-        """State of a client that has none yet."""
-        client_rows, tree = client_rows or self.client_rows, {}
-        if self.model.private:
-            tree[PRIVATE] = {name: self._there(self.model.initial[name]) for name in self.model.private}
-        if not self._stateful:
-            return tree
-        facts = client_rows.facts(client)
-        sizes = Sizes(len(client_rows.index[client]), 0, self.task.work.batch, self.task.classes, {})
-        for part in self._stateful:
-            draws = self.plan.part_draws(part, "init", 0, client, sizes)
-            state = part.client_init(self.model, Newcomer(client, facts, draws))
-            if state:
-                tree[part.name] = {name: self._there(tensor) for name, tensor in state.items()}
-        return tree
-
-    @cached_property
-    def _stateful(self) -> list[Part]:
-        return [part for part in self.method.parts if type(part).client_init is not Part.client_init]
-
-    def _there(self, tensor: Tensor) -> Tensor:
-        """A newcomer's tensor on the device; what is the model's start is moved once for all of them."""
-        return self._start[id(tensor)] if id(tensor) in self._start else tensor.to(self.device)
-
-    @cached_property
-    def _start(self) -> dict[int, Tensor]:
-        return {id(tensor): tensor.to(self.device) for tensor in self.model.initial.values()}
 
     def stand_in_rows(self, rows: dict[int, StandIn]) -> ClientRows:
         """Stand-ins as rows of their own: rows are ready for the model and are not augmented."""
@@ -213,9 +109,7 @@ class EngineContext:
         """Predictions on rows first..last of a split."""
         method, _ = self.at_round_on_device(round)
         x, y = (column[first:last] for column in self.splits[split])
-        confusion, loss = self.scored(
-            method, received, to_channels_last(self.client_rows.prepare(x), self.model), y, self.model.run
-        )
+        confusion, loss = self.scored(method, received, self.layout(self.client_rows.prepare(x)), y, self.model.run)
         return Score(confusion.cpu(), float(loss))
 
     def scored(self, method: Method, received: Received, x: Tensor, y: Tensor, run: Run) -> tuple[Tensor, Tensor]:
@@ -235,18 +129,6 @@ class EngineContext:
             # Not `bincount`, which waits for a GPU to find out how many there are.
             confusion = pairs.new_zeros(classes**2).scatter_add_(0, pairs, torch.ones_like(pairs))
         return confusion.view(classes, classes), loss
-
-
-def sent(t: Tensor, device: torch.device) -> Tensor:
-    """On the device; from memory that a GPU reads by itself, so that the host goes on while it is still busy."""
-    if t.device == device or device.type != "cuda":
-        return t.to(device)
-    return t.pin_memory().to(device, non_blocking=True)
-
-
-def to_device(tree: Tree, device: torch.device) -> Tree:
-    """A client's state where it is needed."""
-    return tree_map(lambda t: t.to(device), tree)
 
 
 @contextlib.contextmanager

@@ -13,12 +13,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unskew.base.tree import State, Value
-from unskew.client.round import End
+from unskew.protocol.client_view import End
 from unskew.protocol.part import Artefact, Part
 from unskew.protocol.registry import method, part
+from unskew.protocol.server_view import Messages, Server
 from unskew.protocol.view import View
-from unskew.server.messages import Messages
-from unskew.server.snapshot import Server
 
 
 @part("ce")

@@ -14,13 +14,12 @@ Differs: nothing; no damping and no Nesterov, as in the code FedLMD builds on.
 from pydantic import Field
 
 from unskew.base.tree import State, Value
-from unskew.client.round import End
 from unskew.models.model import Model
+from unskew.protocol.client_view import End
 from unskew.protocol.method import Task
 from unskew.protocol.part import Artefact, Part
 from unskew.protocol.registry import method, part
-from unskew.server.messages import Messages
-from unskew.server.snapshot import Server
+from unskew.protocol.server_view import Messages, Server
 
 
 @part("avgm")

@@ -18,14 +18,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unskew.base.tree import State, Value
-from unskew.client.round import Client, Newcomer
 from unskew.models.model import Model
+from unskew.protocol.client_view import Client, Newcomer
 from unskew.protocol.method import Task
 from unskew.protocol.part import Artefact, Exchange, Part, Sizes
 from unskew.protocol.registry import method, part
+from unskew.protocol.server_view import Messages, Server
 from unskew.protocol.view import View
-from unskew.server.messages import Messages
-from unskew.server.snapshot import Server
 
 
 @part("curv")

@@ -20,14 +20,13 @@ import numpy as np
 from pydantic import Field
 
 from unskew.base.tree import Rows, State, Value
-from unskew.client.round import Client
 from unskew.methods.shared.subset import subset
+from unskew.protocol.client_view import Client
 from unskew.protocol.method import Method
 from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
 from unskew.protocol.registry import method, part
+from unskew.protocol.server_view import Messages, Server
 from unskew.protocol.work import Work
-from unskew.server.messages import Messages
-from unskew.server.snapshot import Server
 
 
 @part("pool")

@@ -25,12 +25,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unskew.base.tree import Rows, State, Value, numbered
-from unskew.client.round import Client
+from unskew.protocol.client_view import Client
 from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
 from unskew.protocol.registry import method, part
+from unskew.protocol.server_view import Messages, Server
 from unskew.protocol.view import Batch, View, at_least_float32
-from unskew.server.messages import Messages
-from unskew.server.snapshot import Server
 
 
 @part("mix")

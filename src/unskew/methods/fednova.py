@@ -18,14 +18,13 @@ from pydantic import Field
 
 from unskew.base.errors import UserError
 from unskew.base.tree import State, Value
-from unskew.client.round import End
 from unskew.methods.fedprox import Proximal
+from unskew.protocol.client_view import End
 from unskew.protocol.method import Method
 from unskew.protocol.part import Artefact, Part
 from unskew.protocol.registry import method, part
+from unskew.protocol.server_view import Messages, Server
 from unskew.protocol.work import Work
-from unskew.server.messages import Messages
-from unskew.server.snapshot import Server
 
 
 @part("nova")

@@ -34,17 +34,16 @@ from torch.nn import functional as F
 
 from unskew.base.errors import UserError
 from unskew.base.tree import Rows, State, Value
-from unskew.client.round import Client
 from unskew.methods.shared.distance import distance_correlation
 from unskew.methods.shared.subset import subset
 from unskew.models.model import Model
+from unskew.protocol.client_view import Client
 from unskew.protocol.method import Method, Task
 from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
 from unskew.protocol.registry import method, part
+from unskew.protocol.server_view import Messages, Server
 from unskew.protocol.view import Batch, View, at_least_float32
 from unskew.protocol.work import Work
-from unskew.server.messages import Messages
-from unskew.server.snapshot import Server
 
 CUTS = {"mobilenet_v2": 1, "audionet": 2, "harnet": 2}
 

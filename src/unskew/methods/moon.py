@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unskew.base.tree import State, Value
-from unskew.client.round import End, Newcomer
 from unskew.models.model import Model
+from unskew.protocol.client_view import End, Newcomer
 from unskew.protocol.part import Part
 from unskew.protocol.registry import method, part
 from unskew.protocol.view import View

@@ -17,15 +17,14 @@ from torch import Tensor
 
 from unskew.base.errors import UserError
 from unskew.base.tree import State, Value
-from unskew.client.round import End, Newcomer
 from unskew.models.model import Model
+from unskew.protocol.client_view import End, Newcomer
 from unskew.protocol.method import Method, Task
 from unskew.protocol.part import Artefact, Part
 from unskew.protocol.registry import method, part
+from unskew.protocol.server_view import Messages, Server
 from unskew.protocol.view import View
 from unskew.protocol.work import Work
-from unskew.server.messages import Messages
-from unskew.server.snapshot import Server
 
 
 @part("scaffold")

@@ -19,8 +19,8 @@ from pydantic import Field
 from torch import Tensor
 
 from unskew.base.tree import Message, State, numbered
-from unskew.client.round import Newcomer
 from unskew.models.model import Model
+from unskew.protocol.client_view import Newcomer
 from unskew.protocol.part import Part
 from unskew.protocol.registry import method, part
 from unskew.protocol.update_codec import Form, OutgoingUpdate

@@ -16,14 +16,13 @@ from torch import Tensor
 from unskew.base.tree import Message, State, Value
 
 if TYPE_CHECKING:
-    from unskew.client.round import Client, End, Newcomer
     from unskew.models.model import Model
+    from unskew.protocol.client_view import Client, End, Newcomer
     from unskew.protocol.method import Method, Task
+    from unskew.protocol.server_view import Messages, Server, StandIn
     from unskew.protocol.update_codec import OutgoingUpdate
     from unskew.protocol.view import Batch, View
     from unskew.protocol.work import Work
-    from unskew.server.messages import Messages
-    from unskew.server.snapshot import Server, StandIn
 
 Kind = Literal[
     "weights", "gradients", "features", "labels", "counts", "statistics", "synthetic", "digest", "raw", "control"

@@ -19,10 +19,10 @@ import safetensors.torch
 import torch
 import yaml
 
+from unskew.base.codec import to_bytes
 from unskew.base.errors import UserError
 from unskew.base.signals import remove_folder
 from unskew.base.tree import State, flatten, unflatten
-from unskew.engines.loop.workers import to_bytes
 from unskew.results.tables import LEDGER, METRICS, TIMES, Summary, Table
 from unskew.results.whole import replace_file
 from unskew.server.client_store import ClientStore

@@ -18,10 +18,10 @@ import safetensors
 import safetensors.torch
 from pydantic import Field, TypeAdapter, ValidationError
 
+from unskew.base.codec import to_bytes
 from unskew.base.config_base import Strict
 from unskew.base.errors import UserError
 from unskew.base.tree import Message, Value, as_state, size_in_bytes
-from unskew.engines.loop.workers import to_bytes
 from unskew.protocol.part import Kind
 from unskew.results.folder import check_whole, manifest_of
 from unskew.wire.ledger import Entry, Sent

@@ -19,19 +19,20 @@ from unskew.base.keyed_rng import key_of
 from unskew.base.per_client import ByRule, looked_at
 from unskew.base.tree import size_in_bytes
 from unskew.client.plan import Plan
+from unskew.client.rows import ClientRows
 from unskew.config.experiment import Experiment
-from unskew.config.stop import Stop
 from unskew.data import Dataset, skew
 from unskew.data.augment import Augment, augmented_once
 from unskew.data.cache_of_splits import Parts
 from unskew.data.partition import split
-from unskew.engines.engine import ClientRows, Engine, EngineContext
+from unskew.engines.engine import Engine, EngineContext
 from unskew.engines.loop.loop_engine import LoopEngine
 from unskew.engines.stacked.memory import available_memory
 from unskew.engines.stacked.stacked_engine import StackedEngine
 from unskew.models.model import Model
 from unskew.protocol.method import Task
 from unskew.protocol.work import Work
+from unskew.runner.early_stopping import Stop
 from unskew.runner.header import header
 from unskew.runner.process_setup import keep_freed_memory
 from unskew.server.client_store import ClientStore
@@ -98,9 +99,9 @@ def prepare(
         task,
         Plan(experiment.seed),
         _client_rows(experiment, dataset, parts, device, dtype),
-        _splits(dataset, device),
         device,
         dtype,
+        splits=_splits(dataset, device),
         upcoming=sampling.sampled,
     )
     store = ClientStore(context.newcomer, _storage(context, sampling, state_dir))

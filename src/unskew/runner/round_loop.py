@@ -7,18 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unskew.base.environment import describe
 from unskew.base.errors import UserError
 from unskew.base.signals import uninterrupted
 from unskew.base.tree import Tree
 from unskew.client.round import with_private
-from unskew.engines.engine import Score, sum_of, to_device
+from unskew.client.rows import to_device
+from unskew.engines.engine import Score, sum_of
 from unskew.results.folder import Folder
 from unskew.results.messages import to_files
 from unskew.results.rows import Row, RowMaker, accuracy
 from unskew.results.tables import CLIENTS, Summary, Table, best_of, summarise
 from unskew.runner.callbacks import Callback, Round, Show, tell
 from unskew.runner.prepare import Prepared
+from unskew.runner.provenance import describe
 from unskew.runner.trackers import opened
 from unskew.server.federation import Phase
 from unskew.server.loss_check import NotFiniteError

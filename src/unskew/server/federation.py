@@ -17,22 +17,22 @@ import numpy as np
 
 from unskew.base import keyed_rng
 from unskew.base.errors import UserError
+from unskew.base.gc_pause import gc_paused
 from unskew.base.per_client import PerClient
 from unskew.base.tree import State
-from unskew.client.round import Received
 from unskew.models.model import Model
 from unskew.protocol.method import Method, Task
 from unskew.protocol.part import Artefact, Exchange, Part
+from unskew.protocol.server_view import Server
 from unskew.server.client_store import ClientStore
-from unskew.server.gc_pause import gc_paused
 from unskew.server.inbox import Declared, Intake
 from unskew.server.loss_check import check_loss_terms
 from unskew.server.messages import Inbox, check_declared, in_order
 from unskew.server.retry_if_nonfinite import retry_if_nonfinite
 from unskew.server.sampling import Sampling
-from unskew.server.snapshot import Report, Server, Snapshot
+from unskew.server.snapshot import Report, Snapshot
 from unskew.wire.ledger import Keeps, Ledger, nothing
-from unskew.wire.message import ClientReply, CohortReply, LossTerms
+from unskew.wire.message import ClientReply, CohortReply, LossTerms, Received
 
 if TYPE_CHECKING:
     from unskew.engines.engine import Engine

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from unskew.base.errors import UserError
-from unskew.base.tree import Message, Rows, Value, tree_map, unstack
+from unskew.base.tree import Message, Value, tree_map, unstack
+from unskew.engines.engine import AddUp
 from unskew.protocol.part import Artefact
-from unskew.server.sums import AddUp, Sum
+from unskew.server.sums import Sum
 
 
 def check_declared(part: str, declared: dict[str, Artefact], sent: dict[str, Value], hook: str) -> None:
@@ -22,13 +23,6 @@ def check_declared(part: str, declared: dict[str, Artefact], sent: dict[str, Val
                 f"part {part}: {hook}() returned {name!r}, which the part does not declare; expected "
                 f"{', '.join(declared) or 'nothing'}; declare it as an Artefact with its kind"
             )
-
-
-def pack(value: Any) -> Any:
-    """Drop padding rows."""
-    if isinstance(value, Rows):
-        return value.x[value.keep]
-    return {name: pack(inner) for name, inner in value.items()} if isinstance(value, dict) else value
 
 
 def is_finite(message: Message) -> bool:
@@ -43,7 +37,7 @@ def is_finite(message: Message) -> bool:
 
 
 @dataclass
-class Messages:
+class PartMessages:
     """One part's messages of a round."""
 
     clients: list[int] = field(default_factory=list)
@@ -101,7 +95,7 @@ class Inbox:
         self, declared: dict[str, dict[str, Artefact]], weigh_by_rows: bool, add_up: AddUp | None = None
     ) -> None:
         self._declared, self._by_rows = declared, weigh_by_rows
-        self._parts: dict[str, Messages] = {name: Messages(add_up=add_up) for name in declared}
+        self._parts: dict[str, PartMessages] = {name: PartMessages(add_up=add_up) for name in declared}
         self.clients: list[int] = []
 
     def add(self, client: int, rows: int, message: Message, finite: bool | None = None) -> bool:
@@ -118,7 +112,7 @@ class Inbox:
         for part, sent in message.items():
             self._parts[part].add_rows(clients, weights, sent, at, self._declared[part])
 
-    def of(self, part: str) -> Messages:
+    def of(self, part: str) -> PartMessages:
         """One part's share of the messages."""
         return self._parts[part]
 

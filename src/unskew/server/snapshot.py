@@ -1,43 +1,11 @@
-"""What the server remembers, and how a part sees it."""
+"""What the server remembers between rounds, and what a round tells the run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
-from torch import Tensor
+from dataclasses import dataclass, field
 
 from unskew.base.tree import State, Tree
-from unskew.models.model import Model
-from unskew.protocol.method import Task
 from unskew.wire.ledger import Ledger
-
-
-@dataclass(frozen=True)
-class StandIn:
-    """Rows that train for an absent client: x [n, ...] ready for the model, y [n] or [n, classes]; `rows` weighs it."""
-
-    x: Tensor
-    y: Tensor
-    rows: int
-    more: dict[str, Tensor] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Server:
-    """The server as one part sees it; hooks return a changed copy (`replace`)."""
-
-    model: State
-    mine: State
-    round: int
-    net: Model
-    task: Task
-    generator: Callable[..., np.random.Generator]  # keyed draws: generator("shuffle")
-
-    def replace(self, **changes: Any) -> Server:
-        return replace(self, **changes)
 
 
 @dataclass(frozen=True)

@@ -5,29 +5,17 @@ So neither the engine nor the number of workers nor the size of a cohort can cha
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unskew.base.errors import UserError
 from unskew.base.tree import State, Value, as_state
+from unskew.engines.engine import AddUp, Stacked
 
 WAITING = 2**29  # bytes of an artefact that wait to be added up together: a round of `pfl-cifar` in one launch
-
-
-class Stacked(NamedTuple):
-    """Messages with a leading axis: their tensors [m, ...], the order of the rows, and each one's factor in it."""
-
-    tensors: list[Tensor]
-    at: list[int]
-    factors: list[float]
-
-
-# Adds all messages to totals in float64, in that order.
-AddUp = Callable[[list[Tensor], list[Stacked]], None]
 
 
 @dataclass

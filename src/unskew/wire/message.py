@@ -1,12 +1,19 @@
-"""What an engine gives back of the clients it trained: one by one, or a cohort with a leading axis."""
+"""What crosses the wall: the server's model and broadcasts go down, replies of one client or of a cohort come up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from unskew.base.tree import Message, Rows, State, Tree, unstack
+
+
+class Received(NamedTuple):
+    """What the server sent: the model, and each part's broadcasts."""
+
+    model: State
+    parts: dict[str, dict[str, Any]]
 
 
 class ClientReply(NamedTuple):

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from unskew.base.tree import Message, State, Tree, flatten, unflatten
+from unskew.base.tree import Message, State, Tree, flatten, pack, unflatten
 from unskew.client.feed import BatchFeed, SingleClientFeed
-from unskew.client.round import Received, client_round, with_private
+from unskew.client.round import client_round, with_private
+from unskew.client.rows import ClientRows, to_device
 from unskew.client.seal import seal_draws, seal_one
 from unskew.client.share import share_draws, share_one
-from unskew.engines.channels_last import Flatten
-from unskew.engines.engine import ClientRows, EngineContext, Score, one_thread, sum_of, to_device
+from unskew.engines.channels_last import Flatten, to_channels_last
+from unskew.engines.engine import AddUp, EngineContext, Score, one_thread, sum_of
 from unskew.engines.loop.pieces import Linear, in_pieces
 from unskew.engines.loop.workers import Workers, can_fork
 from unskew.engines.stacked.widths import Padding
 from unskew.protocol.optimiser import by_torch
-from unskew.server.messages import pack
-from unskew.server.snapshot import StandIn
-from unskew.server.sums import AddUp
-from unskew.wire.message import ClientReply
+from unskew.protocol.server_view import StandIn
+from unskew.wire.message import ClientReply, Received
 
 CHUNK = 500  # rows scored at once
 TOLD = ("message", "mine", "terms", "shared")  # of an outcome, by a worker
@@ -45,7 +45,9 @@ class LoopEngine:
         self.device = context.device
         self.context, self._descent_of = context, by_torch
         if self.device.type == "cpu":
-            self.context, self._descent_of = replace(context, model=context.model.rewritten(for_cpu)), in_pieces
+            model = context.model.rewritten(for_cpu)
+            layout = partial(to_channels_last, model=model)
+            self.context, self._descent_of = replace(context, model=model, layout=layout), in_pieces
         self.add_up: AddUp | None = None  # answers come one by one
         self._received, self._padding = Received({}, {}), Padding()
         many = workers > 1 and can_fork() and self.device.type == "cpu"

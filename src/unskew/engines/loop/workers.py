@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-import safetensors.numpy
-import safetensors.torch
 import torch
 
+from unskew.base.codec import from_bytes, to_bytes
 from unskew.base.errors import UserError
 from unskew.base.signals import uninterrupted
 from unskew.base.tree import State
@@ -32,16 +31,6 @@ Handle = Callable[[dict[str, Any], State], tuple[dict[str, Any], State]]
 def can_fork() -> bool:
     """Only where forking is the system's ordinary way; elsewhere one worker does all."""
     return sys.platform.startswith("linux")
-
-
-def to_bytes(state: State) -> bytes:
-    """Named tensors as safetensors; tensors may share memory."""
-    return safetensors.numpy.save({name: t.detach().cpu().contiguous().numpy() for name, t in state.items()})
-
-
-def from_bytes(data: bytes) -> State:
-    """The inverse of `to_bytes`."""
-    return safetensors.torch.load(data)
 
 
 class Workers:

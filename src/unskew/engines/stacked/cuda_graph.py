@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from unskew.server.gc_pause import gc_paused
+from unskew.base.gc_pause import gc_paused
 
 Pool = Any  # torch's name of one, private and not the same in all its versions
 

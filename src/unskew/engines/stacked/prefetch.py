@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from unskew.client.feed import BatchFeed, ClientPlan, Planner, longest_first
-from unskew.client.round import Received
 from unskew.engines.engine import EngineContext
 from unskew.protocol.part import Part
+from unskew.wire.message import Received
 
 
 class Prefetch:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from unskew.base.tree import State
 from unskew.base.vmap import vmap
-from unskew.client.round import Received
 from unskew.data.augment import Augment
 from unskew.engines.channels_last import to_channels_last
 from unskew.engines.engine import EngineContext, Score
@@ -20,6 +19,7 @@ from unskew.engines.stacked.stack import put
 from unskew.models.model import Model
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part
+from unskew.wire.message import Received
 
 PARTS = 20  # the clients that rows pretend to be
 CHUNK = 1000  # rows scored at once; their recordings keep 3.4 GiB for mobilenet_v2, and twice that if twice as many

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from unskew.base.tree import State, Tree, tree_map
 from unskew.base.vmap import vmap
 from unskew.client.feed import BatchFeed, shapes
-from unskew.client.round import PRIVATE, ClientFacts, Received, StepInputs, descend_step, step_loss
+from unskew.client.round import PRIVATE, StepInputs, descend_step, step_loss
 from unskew.engines.engine import EngineContext
 from unskew.engines.stacked import kernels
 from unskew.engines.stacked.cuda_graph import CudaGraph, new_pool
@@ -26,9 +26,11 @@ from unskew.engines.stacked.lowrank_grad import Factors
 from unskew.engines.stacked.step_inputs import StepInputBuffer
 from unskew.engines.stacked.widths import widths
 from unskew.models.model import Model
+from unskew.protocol.client_view import ClientFacts
 from unskew.protocol.method import Method
 from unskew.protocol.optimiser import PLAIN, GradientRule, optimiser_slots
 from unskew.protocol.work import Work
+from unskew.wire.message import Received
 
 AHEAD = 256 * 2**20  # bytes of batches made at once
 Given = tuple[Method, Received, Tree, ClientFacts]

@@ -21,10 +21,11 @@ from torch.utils._pytree import tree_leaves
 from unskew.base.tree import State, Tree, stack, unstack
 from unskew.base.vmap import vmap
 from unskew.client.feed import BatchFeed, longest_first, signature
-from unskew.client.round import PRIVATE, Received, begin, finish, for_steps, step_loss, with_private
+from unskew.client.round import PRIVATE, begin, finish, for_steps, step_loss, with_private
+from unskew.client.rows import ClientRows, to_device
 from unskew.client.seal import seal_many
 from unskew.client.share import share_many
-from unskew.engines.engine import ClientRows, EngineContext, Score, one_thread, to_device
+from unskew.engines.engine import EngineContext, Score, one_thread
 from unskew.engines.stacked import kernels
 from unskew.engines.stacked.fuse import fuse
 from unskew.engines.stacked.layers import for_stack
@@ -35,9 +36,9 @@ from unskew.engines.stacked.stack import Stack, shape_of
 from unskew.engines.stacked.widths import Padding
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part
+from unskew.protocol.server_view import StandIn
 from unskew.protocol.work import Work
-from unskew.server.snapshot import StandIn
-from unskew.wire.message import ClientReply, CohortReply, replies_one_by_one
+from unskew.wire.message import ClientReply, CohortReply, Received, replies_one_by_one
 
 T = TypeVar("T")
 
@@ -49,7 +50,11 @@ class StackedEngine:
     workers = 1
 
     def __init__(self, context: EngineContext) -> None:
-        self.context = replace(context, model=context.model.rewritten(lambda blocks: fuse(for_stack(blocks))))
+        self.context = replace(
+            context,
+            model=context.model.rewritten(lambda blocks: fuse(for_stack(blocks))),
+            client_rows=replace(context.client_rows, gather=kernels.gather_rows),
+        )
         self.device = context.device
         self.add_up = kernels.message_adder(self.device)
         self.limit: int | None = None  # clients that fit at once; found out on the first cohort

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from unskew.audit.world import World, set_up
 from unskew.base.tree import State
-from unskew.client.round import Received
 from unskew.engines.engine import EngineContext, no_clients
 from unskew.engines.loop.loop_engine import LoopEngine
 from unskew.engines.stacked.stacked_engine import StackedEngine
@@ -28,7 +27,7 @@ from unskew.reproduce.figures.figure import caption, check_some
 from unskew.reproduce.figures.look import INK, legend_beside, panels, styled
 from unskew.reproduce.played import Played
 from unskew.results.model import server_model
-from unskew.wire.message import replies_one_by_one
+from unskew.wire.message import Received, replies_one_by_one
 
 COLUMNS = ["dataset", "series", "seed", "panel", "case", "when", "split", "label", "x", "y"]
 CASES = {"5000 rows": (5000, 10, 0), "100 rows": (100, 50, 0), "100 + 1000 shared": (100, 50, 1000)}

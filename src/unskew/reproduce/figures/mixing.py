@@ -10,12 +10,12 @@ from torch.nn import functional as F
 
 from unskew.audit.world import World, set_up
 from unskew.client.feed import BatchFeed, SingleClientFeed
-from unskew.client.round import Received
 from unskew.reproduce.figures.figure import caption, check_some
 from unskew.reproduce.figures.look import INK, panels, styled
 from unskew.reproduce.played import Played
 from unskew.results import messages
 from unskew.results.messages import Recorded
+from unskew.wire.message import Received
 
 COLUMNS = ["dataset", "series", "seed", "panel", "batch", "label", "count"]
 EPOCHS = 2

@@ -11,10 +11,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from unskew.client import rows
 from unskew.data.augment import Augment
 from unskew.data.dataset import Prepare
+from unskew.engines.engine import AddUp, Stacked
 from unskew.engines.stacked.kernels import reference
-from unskew.server.sums import AddUp, Stacked
 
 HALF_AND_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
 FILTER = 15  # largest side of a filter, and padding: the kernels keep a bit for each line and column in 32
@@ -193,8 +194,7 @@ def gather_rows(
     span = sum((size - 1) * step for size, step in zip(x.shape[1:], x.stride()[1:]))
     images = x.ndim == 4 and x.dtype in (torch.uint8, torch.float32) and span < IMAGE and available(x.device)
     if not (images and isinstance(prepare, Prepare) and prepare.dtype == dtype and dtype in HALF_AND_SINGLE):
-        raw = x[index]
-        return (augment.apply(raw, draw, prepare) if draw else prepare(raw)).to(dtype)
+        return rows.gather_rows(x, index, augment, draw, prepare, dtype)
     from unskew.engines.stacked.kernels.gather_augment import pick
 
     return pick(x, index, augment, draw, prepare)

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from unskew.engines.engine import sent
-from unskew.server.sums import Stacked
+from unskew.client.rows import to_device_async
+from unskew.engines.engine import Stacked
 
 BLOCK = 1024  # numbers of a program
 
@@ -45,7 +45,7 @@ def add_up(totals: list[Tensor], messages: list[Stacked]) -> None:
         for some in messages
     ]  # fmt: skip
     factors = [factor for some in whole for factor in some.factors]
-    weights = sent(torch.tensor(factors, dtype=torch.float64), device)
+    weights = to_device_async(torch.tensor(factors, dtype=torch.float64), device)
     kinds: dict[torch.dtype, list[int]] = {}
     for i, t in enumerate(whole[0].tensors):
         kinds.setdefault(t.dtype, []).append(i)
@@ -58,7 +58,7 @@ def add_up(totals: list[Tensor], messages: list[Stacked]) -> None:
 
 def _table(totals: list[Tensor], messages: list[Stacked]) -> tuple[int, list[Tensor]]:
     """How many programs there are; where each total begins, its size, where each of its messages begins, and which
-    tensor a program works on from where: all made on the host and sent at once."""
+    tensor a program works on from where: all made on the host and to_device_async at once."""
     sizes = np.array([t.numel() for t in totals])
     counts = -(-sizes // BLOCK)
     first = np.cumsum(counts) - counts
@@ -71,7 +71,7 @@ def _table(totals: list[Tensor], messages: list[Stacked]) -> tuple[int, list[Ten
     ]
     # Columns of even length all begin at multiples of 16 bytes, so that one compiled kernel fits all.
     columns = [np.pad(column, (0, len(column) % 2)) for column in columns]
-    there = sent(torch.from_numpy(np.concatenate(columns)), totals[0].device)
+    there = to_device_async(torch.from_numpy(np.concatenate(columns)), totals[0].device)
     return int(counts.sum()), list(there.split([len(column) for column in columns]))
 
 

@@ -1,0 +1,18 @@
+"""Named tensors as bytes and back: safetensors, never a pickle."""
+
+from __future__ import annotations
+
+import safetensors.numpy
+import safetensors.torch
+
+from unskew.base.tree import State
+
+
+def to_bytes(state: State) -> bytes:
+    """Named tensors as safetensors; tensors may share memory."""
+    return safetensors.numpy.save({name: t.detach().cpu().contiguous().numpy() for name, t in state.items()})
+
+
+def from_bytes(data: bytes) -> State:
+    """The inverse of `to_bytes`."""
+    return safetensors.torch.load(data)

@@ -1,0 +1,29 @@
+"""Where a run ran: device, engine, versions, commit."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import numpy as np
+import torch
+
+from unskew.base.environment import __version__, commit, device_name
+from unskew.engines.engine import Engine
+
+
+def describe(engine: Engine) -> dict[str, Any]:
+    """What to keep beside the results."""
+    device = engine.device
+    return {
+        "unskew": __version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "device": device_name(device),
+        "device_type": device.type,
+        "engine": engine.name,
+        "workers": engine.workers,
+        "system": platform.system(),
+    }

@@ -1,0 +1,111 @@
+"""The package is built in layers: a folder imports only from folders below it, and tests lie where their sources do."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import unskew
+
+ROOT, TESTS = Path(unskew.__file__).parent, Path(__file__).parents[1]
+# From the bottom to the top; folders on one line do not know each other.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("base",),
+    ("models", "data"),
+    ("protocol",),
+    ("methods",),
+    ("wire",),
+    ("client",),
+    ("engines",),
+    ("server",),
+    ("config",),
+    ("results",),
+    ("runner",),
+    ("report", "describe"),
+    ("compare",),
+    ("audit",),
+    ("reproduce",),
+    ("commands",),
+    ("cli",),
+    ("__init__",),
+)
+LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
+DOORS = {("protocol/registry.py", "methods")}  # the registry imports every method's file by its name
+TABLES = {"papers", "recipes"}  # package data without code
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Top folders of unskew that a file imports from, those for type checking included."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "unskew":
+            names = [f"unskew.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        else:
+            continue
+        for name in names:
+            if name.startswith("unskew.") and name != "unskew.__version__":
+                yield name.split(".")[1]
+
+
+def folder_of(file: Path) -> str:
+    inside = file.relative_to(ROOT)
+    return inside.parts[0] if len(inside.parts) > 1 else inside.stem
+
+
+def wrong_doors(files: Iterator[Path]) -> list[str]:
+    found = []
+    for file in files:
+        here, name = folder_of(file), str(file.relative_to(ROOT))
+        for there in sorted(set(imports(file)) - {here}):
+            if LEVEL[there] >= LEVEL[here] and (name, there) not in DOORS:
+                found.append(f"{name} imports {there}/, which is not below {here}/")
+    return found
+
+
+def test_imports_go_down() -> None:
+    assert wrong_doors(ROOT.rglob("*.py")) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "expected"),
+    [
+        (
+            "client/x.py",
+            "from unskew.server.sums import Sum",
+            "client/x.py imports server/, which is not below client/",
+        ),
+        ("models/x.py", "import unskew.data.cifar", "models/x.py imports data/, which is not below models/"),
+        ("wire/x.py", "from unskew import client", "wire/x.py imports client/, which is not below wire/"),
+    ],
+)
+def test_a_door_in_the_wrong_wall_is_named(
+    file: str, line: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    path = tmp_path / file
+    path.parent.mkdir()
+    path.write_text(f"from __future__ import annotations\n\nif True:\n    {line}\n")
+    assert wrong_doors(tmp_path.rglob("*.py")) == [expected]
+
+
+def test_every_folder_has_its_layer() -> None:
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    modules = {path.stem for path in ROOT.glob("*.py")}
+    assert (folders | modules) - TABLES == LEVEL.keys()
+
+
+def test_tests_mirror_the_tree() -> None:
+    """Folders of their own have only what tests several layers together: the contract, the papers' numbers, the docs."""
+    folders = {path.name for path in TESTS.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders - LEVEL.keys() == {"contract", "oracle", "docs", "layout"}
+    assert [path.name for path in TESTS.glob("*.py")] == ["conftest.py"]
+
+
+@pytest.mark.parametrize("folder", sorted(LEVEL.keys() - {"cli", "__init__"}))
+def test_every_folder_says_what_lives_in_it(folder: str) -> None:
+    lines = (ROOT / folder / "README.md").read_text().splitlines()
+    assert 5 <= len(lines) <= 40

@@ -99,7 +99,7 @@ def test_every_folder_has_its_layer() -> None:
 
 
 def test_tests_mirror_the_tree() -> None:
-    """Folders of their own have only what tests several layers together: the contract, the papers' numbers, the docs."""
+    """Only what tests several layers together has a folder of its own: the contract, the papers' numbers, the docs."""
     folders = {path.name for path in TESTS.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders - LEVEL.keys() == {"contract", "oracle", "docs", "layout"}
     assert [path.name for path in TESTS.glob("*.py")] == ["conftest.py"]

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from unskew.base.errors import UserError
 from unskew.methods.fedavg import Average, CrossEntropy
 from unskew.models.model import Model
-from unskew.server.messages import Inbox, in_order
+from unskew.server.messages import in_order
 
 
 @pytest.mark.papers
@@ -62,14 +62,6 @@ def test_mean_does_not_follow_the_order_of_names() -> None:
     a, b = {"p": torch.tensor(1.0), "q": torch.tensor(2.0)}, {"q": torch.tensor(4.0), "p": torch.tensor(3.0)}
     merged = gather(Average(), [(1, {"weights": a}), (1, {"weights": b})]).mean("weights")
     assert (float(merged["p"]), float(merged["q"])) == (2.0, 3.0)
-
-
-def test_message_that_is_not_finite_is_refused_whole() -> None:
-    inbox = Inbox({"average": Average.sends}, True)
-    assert not inbox.add(0, 1, {"average": {"weights": {"w": torch.tensor(torch.nan), "v": torch.tensor(1.0)}}})
-    assert inbox.add(1, 3, {"average": {"weights": {"w": torch.tensor(4.0), "v": torch.tensor(2.0)}}})
-    assert inbox.clients == [1]
-    assert inbox.of("average").mean("weights") == {"w": torch.tensor(4.0), "v": torch.tensor(2.0)}
 
 
 def test_undeclared_artefact_is_refused_by_name() -> None:

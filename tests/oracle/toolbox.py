@@ -19,7 +19,7 @@ from unskew.protocol.view import Batch, Clock, Pass, View
 from unskew.protocol.work import Work
 from unskew.runner.prepare import prepare
 from unskew.server.federation import Federation
-from unskew.server.messages import Inbox, PartMessages
+from unskew.server.messages import PartMessages, RoundMessages
 from unskew.server.snapshot import Report, Snapshot
 
 SIZES = (3, 5, 8, 4)  # rows of the clients
@@ -87,10 +87,10 @@ def train_by_hand(fed: Federation, start: State, round: int, client: int, correc
 
 def gather(part: Part, messages: list[tuple[int, dict[str, Any]]], by_rows: bool = True) -> PartMessages:
     """What the server holds of (rows, artefacts) of clients 0, 1, ..."""
-    inbox = Inbox({part.name: part.sends}, by_rows)
+    held = RoundMessages({part.name: part.sends}, by_rows)
     for client, (rows, sent) in enumerate(messages):
-        assert inbox.add(client, rows, {part.name: sent})
-    return inbox.of(part.name)
+        held.add(client, rows, {part.name: sent})
+    return held.of(part.name)
 
 
 def server(model: State, mine: State | None = None, clients: int = 2) -> Server:

@@ -15,7 +15,7 @@ import pytest
 
 import unskew as us
 from unskew.runner.run import Silent
-from unskew.server.inbox import Intake
+from unskew.server.inbox import Inbox
 
 from . import toys
 
@@ -115,7 +115,7 @@ def test_an_error_saves_like_an_interrupt(whole: Whole, tmp_path: Path) -> None:
 
 
 def test_interrupted_between_two_clients(whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    receive, calls = Intake.take_in, itertools.count()
+    receive, calls = Inbox.take_in, itertools.count()
 
     def stop_at_fifth(*args: Any) -> None:
         receive(*args)
@@ -123,7 +123,7 @@ def test_interrupted_between_two_clients(whole: Whole, tmp_path: Path, monkeypat
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Intake, "take_in", stop_at_fifth)
+        patch.setattr(Inbox, "take_in", stop_at_fifth)
         with pytest.raises(KeyboardInterrupt):
             toys.play(tmp_path, method="scaffold")
     toys.play(tmp_path, method="scaffold", resume=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import unskew as us
-from unskew.server.inbox import Intake
+from unskew.server.inbox import Inbox
 
 from . import toys
 
@@ -115,7 +115,7 @@ def test_interrupted_workers_end_without_noise(
     def interrupt(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Intake, "take_in", interrupt)
+    monkeypatch.setattr(Inbox, "take_in", interrupt)
     changes = {"method": "fedavg+toy-slow", "partition": {"name": "group"}, "engine": {"name": "loop", "workers": 3}}
     with pytest.raises(KeyboardInterrupt):
         toys.play(tmp_path, data=toys.owned(), **changes)

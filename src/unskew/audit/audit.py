@@ -30,6 +30,7 @@ from unskew.engines.engine import one_thread
 from unskew.results import messages
 from unskew.results.load import Loaded, load
 from unskew.runner.process_setup import on_device, precision
+from unskew.wire.ledger import REFUSED
 
 SHADOWS = 8
 
@@ -137,7 +138,8 @@ def _updates(world: World, budget: Budget, seen: list[Seen]) -> list[Case]:
 def _left(run: Loaded) -> list[tuple[str, str, str]]:
     """(kind, part, artefact) of all that went up, from the ledger."""
     ledger = run.ledger
-    up = ledger[ledger["direction"] == "up"][["kind", "part", "artefact"]].drop_duplicates()
+    up = ledger[(ledger["direction"] == "up") & (ledger["kind"] != REFUSED)]
+    up = up[["kind", "part", "artefact"]].drop_duplicates()
     return [(str(k), str(p), str(a)) for k, p, a in up.itertuples(index=False)]
 
 

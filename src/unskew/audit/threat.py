@@ -12,7 +12,7 @@ from unskew.base.errors import UserError, nearest
 from unskew.base.tree import Message
 from unskew.protocol.part import Artefact
 from unskew.results.messages import Recorded
-from unskew.server.messages import Inbox
+from unskew.server.messages import RoundMessages, is_finite
 from unskew.wire.ledger import Sent
 
 
@@ -92,15 +92,16 @@ def _added_up(recorded: Recorded, phase: list[Sent], by_rows: bool) -> Message:
     declared: dict[str, dict[str, Artefact]] = {}
     for entry, reduce, _ in ups:
         declared.setdefault(entry.part, {})[entry.artefact] = Artefact(entry.kind, reduce)  # type: ignore[arg-type]
-    inbox = Inbox(declared, by_rows)
+    sums = RoundMessages(declared, by_rows)
     for k in recorded.senders:
         message: Message = {}
         for entry, _, value in ups:
             if entry.client == k:
                 message.setdefault(entry.part, {})[entry.artefact] = value
-        inbox.add(k, recorded.rows_of(k), message)
+        if is_finite(message):
+            sums.add(k, recorded.rows_of(k), message)
     return {
-        part: {n: (inbox.of(part).mean if a.reduce == "mean" else inbox.of(part).sum)(n) for n, a in names.items()}
+        part: {n: (sums.of(part).mean if a.reduce == "mean" else sums.of(part).sum)(n) for n, a in names.items()}
         for part, names in declared.items()
     }
 

@@ -14,7 +14,7 @@ from unskew.client.plan import Plan
 from unskew.client.round import PRIVATE
 from unskew.client.rows import ClientRows
 from unskew.models.model import Model
-from unskew.protocol.client_view import Newcomer
+from unskew.protocol.client_view import ClientFacts, Newcomer
 from unskew.protocol.method import Method, Task
 from unskew.protocol.part import Part, Sizes
 from unskew.protocol.work import Work
@@ -69,13 +69,17 @@ class ClientContext:
 
     def newcomer(self, client: int, client_rows: ClientRows | None = None) -> Tree:
         """State of a client that has none yet."""
-        client_rows, tree = client_rows or self.client_rows, {}
+        client_rows = client_rows or self.client_rows
+        return self.first_state(client, lambda: client_rows.facts(client), len(client_rows.index[client]))
+
+    def first_state(self, client: int, facts_of: Callable[[], ClientFacts], rows: int) -> Tree:
+        """State of a client with so many rows that has none yet; facts are asked for only where a part keeps state."""
+        tree: Tree = {}
         if self.model.private:
             tree[PRIVATE] = {name: self._there(self.model.initial[name]) for name in self.model.private}
         if not self._stateful:
             return tree
-        facts = client_rows.facts(client)
-        sizes = Sizes(len(client_rows.index[client]), 0, self.task.work.batch, self.task.classes, {})
+        facts, sizes = facts_of(), Sizes(rows, 0, self.task.work.batch, self.task.classes, {})
         for part in self._stateful:
             draws = self.plan.part_draws(part, "init", 0, client, sizes)
             state = part.client_init(self.model, Newcomer(client, facts, draws))

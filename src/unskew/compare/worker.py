@@ -35,6 +35,8 @@ class Teller:
     def round(self, round: int, accuracy: float | None, best: float) -> None:
         self.tell("round", round=round, accuracy=accuracy, best=best)
 
+    def note(self, text: str) -> None: ...
+
     def end(self) -> None: ...
 
 

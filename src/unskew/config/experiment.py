@@ -18,6 +18,7 @@ from unskew.data.partition import Partition
 from unskew.models.norms import BatchNormPolicy
 from unskew.protocol import registry
 from unskew.protocol.method import Method, hyper_parameters
+from unskew.server.inbox import ReplyPolicy
 from unskew.server.sampling import Absence
 
 
@@ -116,6 +117,15 @@ class Experiment(Strict):
         description="paper: as the text says; released: as its code does (clients sampled from the round alone)",
     )
     absence: tuple[AbsenceConfig, ...] = ()
+    quorum: float | None = Field(
+        None, gt=0, le=1, description="share of the sampled clients that must answer; below it the model stays as it is"
+    )
+    on_bad_loss: Literal["stop", "refuse"] = Field(
+        "stop", description="a loss that is nan or infinite stops the run, or only that client's reply is refused"
+    )
+    max_norm: float | None = Field(
+        None, gt=0, description="largest norm of a client's update, and of whatever else it sends; larger is refused"
+    )
     checkpoint: CheckpointConfig = CheckpointConfig()
     stop: StopConfig | None = Field(None, description="when to stop before the last round")
     track: tuple[TrackConfig, ...] = Field((), description="tensorboard, mlflow or wandb: who else is told every round")
@@ -164,6 +174,10 @@ class Experiment(Strict):
             raise ValueError(f"record.rounds: expected rounds in 1..{self.rounds}, found {list(rounds)}")
         return self
 
+    def reply_policy(self) -> ReplyPolicy:
+        """When a reply is refused, and how many a round needs."""
+        return ReplyPolicy(self.quorum, self.on_bad_loss, self.max_norm)
+
     def create_method(self) -> Method:
         """The parts, validated."""
         return replace(registry.create(registry.resolve(self.method)), preset=self.preset)
@@ -188,6 +202,9 @@ class Experiment(Strict):
         for key in ("frozen", "test"):  # nor is one another run that augments nothing for good
             if not (getattr(augment, key) and (augment.crop or augment.flip)):
                 del plain["data"]["augment"][key]
+        for key in ("quorum", "on_bad_loss", "max_norm"):  # nor is one that leaves these as they were before they were
+            if plain[key] == type(self).model_fields[key].default:
+                del plain[key]
         del plain["engine"]["workers"]
         return plain
 

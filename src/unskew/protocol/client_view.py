@@ -66,9 +66,10 @@ class Client:
     _prepare: Any
 
     def rows(self, pick: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x, y and keep of the picked positions [p]; -1 picks nothing."""
-        where = self._index[pick.clamp_min(0)]
-        return self._prepare(self._x[where]), self._y[where], (pick >= 0) & (where >= 0)
+        """x, y and keep of the picked positions [p]; -1, and a position beyond the client's rows, pick nothing."""
+        pick, last = pick.to(self._index.device), len(self._index) - 1
+        where = self._index[pick.clamp(0, last)]
+        return self._prepare(self._x[where]), self._y[where], (pick >= 0) & (pick <= last) & (where >= 0)
 
     @property
     def positions(self) -> Tensor:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from torch import Tensor
 
+from unskew.base.errors import UserError
 from unskew.base.tree import Message, State, Value
 
 if TYPE_CHECKING:
@@ -39,6 +40,16 @@ class Artefact:
     update: bool = False  # of kind weights: relative to the received model already, not a model
 
 
+def check_declared(part: str, declared: dict[str, Artefact], sent: dict[str, Value], hook: str) -> None:
+    """Nothing leaves undeclared: refuse by name."""
+    for name in sent:
+        if name not in declared:
+            raise UserError(
+                f"part {part}: {hook}() returned {name!r}, which the part does not declare; expected "
+                f"{', '.join(declared) or 'nothing'}; declare it as an Artefact with its kind"
+            )
+
+
 @dataclass(frozen=True)
 class Exchange:
     """When a part's `share` runs, on whom, and whether the client needs the current model for it."""
@@ -49,6 +60,8 @@ class Exchange:
     model: bool = True
 
     def __post_init__(self) -> None:
+        if self.every != 1 and self.when in ("before training", "at the end"):
+            raise ValueError(f"an exchange {self.when} happens once: every cannot be chosen")
         if self.who == "newcomers" and self.when == "at the end":
             raise ValueError("an exchange at the end has no newcomers: everybody who took part was seen before")
         if self.when == "after training" and (self.who != "participants" or self.every != 1):

@@ -10,6 +10,7 @@ import pandas as pd
 from unskew.report.settings import Entry, Setting
 from unskew.results.load import Loaded
 from unskew.results.tables import test_accuracy
+from unskew.wire.ledger import REFUSED
 
 Frame = pd.DataFrame
 ENDED = "end of run "  # prefix of what the model scores after the exchanges at the end
@@ -61,6 +62,7 @@ def holdings(run: Loaded) -> pd.DataFrame:
 def traffic(setting: Setting) -> pd.DataFrame:
     """method, direction, kind, bytes: of a whole run, mean over seeds."""
     rows = _stacked(setting, lambda run: run.ledger.groupby(["direction", "kind"])["bytes"].sum().reset_index())
+    rows = rows[(rows["kind"] != REFUSED) | (rows["bytes"] > 0)]  # a refused reply's numbers may be listed by kind
     rows["seeds"] = rows["method"].map({entry.label: len(entry.runs) for entry in setting.entries})
     rows["bytes"] = rows["bytes"] / rows["seeds"]
     return rows.groupby(["method", "direction", "kind"], sort=False)["bytes"].sum().reset_index()
@@ -84,6 +86,21 @@ def dropped(setting: Setting) -> pd.DataFrame:
         setting,
         lambda run: run.metrics[run.metrics["metric"] == "dropped"].groupby("round")["value"].sum().reset_index(),
     )
+
+
+def refused(setting: Setting) -> pd.DataFrame:
+    """method, seed, round, phase, client, reason: replies that were not used."""
+
+    def rows(run: Loaded) -> pd.DataFrame:
+        found = run.ledger[run.ledger["kind"] == REFUSED]
+        return found[["round", "phase", "client", "artefact"]].rename(columns={"artefact": "reason"})
+
+    return _stacked(setting, rows)
+
+
+def below_quorum(setting: Setting) -> pd.DataFrame:
+    """method, seed, round: rounds with too few answers, after which the model stayed as it was."""
+    return _stacked(setting, lambda run: run.metrics[run.metrics["metric"] == "below quorum"][["round"]])
 
 
 def times(setting: Setting) -> pd.DataFrame:

@@ -36,6 +36,7 @@ READ = ("config.yaml", "about.json", "environment.json", "model.safetensors", "c
 INITIAL = "checkpoint/initial.safetensors"
 STATE = ".state"  # clients' state while a run goes on, where it does not fit into memory
 MESSAGES = "messages"
+OF_LAST_ROUND = ("sampled", "answered", "absent")  # clients of the last round, in the checkpoint
 
 
 class Folder:
@@ -134,6 +135,7 @@ class Folder:
             "files": hashes,
             "clients": self._client_files,
             "seen": sorted(snap.seen),
+            "last_round": {name: sorted(getattr(snap, name)) for name in OF_LAST_ROUND},
             "ledger": ledger,
             "world": world,
             "finished": finished,
@@ -164,7 +166,10 @@ class Folder:
             store.restore(int(k), unflatten(safetensors.torch.load_file(self.path / entry["file"]), 2))
         page = manifest["ledger"]
         ledger = Ledger([], page["bytes_up"], page["bytes_down"], page["holders"])
-        return Snapshot(manifest["round"], tree["model"], tree.get("parts", {}), frozenset(manifest["seen"]), ledger)
+        last = manifest.get("last_round", {})  # older checkpoints lack it
+        of_last = {name: frozenset(last.get(name, ())) for name in OF_LAST_ROUND}
+        seen = frozenset(manifest["seen"])
+        return Snapshot(manifest["round"], tree["model"], tree.get("parts", {}), seen, ledger, **of_last)
 
     def finish(self, model: State) -> None:
         """The files that people and other tools read."""

@@ -43,8 +43,8 @@ class RowMaker:
                 yield self._row(round, "server", split, prefix + metric, value)
 
     def terms(self, round: int, report: Report) -> Iterator[Row]:
-        """Each client's mean loss terms and the numbers beside them, who was left out because a number was not finite,
-        and what parts tell about the server."""
+        """Each client's mean loss terms and the numbers beside them, clients whose reply was refused, rounds below the
+        quorum, and what parts tell about the server."""
         for client, terms in report.terms.items():
             for name, value in terms.items():
                 part, _, number = name.partition(" ")
@@ -52,6 +52,8 @@ class RowMaker:
                 yield self._row(round, f"client-{client}", "train", metric, value)
         for client in report.dropped:
             yield self._row(round, f"client-{client}", "train", "dropped", 1.0)
+        if report.below_quorum:
+            yield self._row(round, "server", "train", "below quorum", 1.0)
         for metric, value in report.numbers.items():
             yield self._row(round, "server", "train", metric, value)
 

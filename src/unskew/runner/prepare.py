@@ -111,7 +111,8 @@ def prepare(
     keep_freed_memory()
     # The engine last: it may fork, and what fails above must not leave processes behind.
     engine = _engine(experiment, context)
-    federation = Federation(method, net, task, sampling, engine, store, experiment.weights == "samples", rows)
+    by_rows, policy = experiment.weights == "samples", experiment.reply_policy()
+    federation = Federation(method, net, task, sampling, engine, store, by_rows, rows, policy=policy)
     warned = [f"warning    {line}" for line in too_many(sampling)]
     told = [*header(experiment, federation, dataset, dealt.counts, parts), *warned, *stop.header]
     return Prepared(experiment, federation, dataset, dealt, told, stop, world)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+NOTED = 3  # refused replies of a round that are shown
+
+
 @dataclass(frozen=True)
 class Run:
     """A finished run."""
@@ -135,6 +138,8 @@ class Player:
             self._save(snap)
         now = accuracy(scores["test"]) if scores else None
         self._best = max(self._best, now or 0.0)
+        for line in _notes(snap, report):
+            self.show.note(line)
         self.show.round(snap.round, now, self._best)
         tell(self.callbacks, Round(snap.round, rows, now, self._best))
         self.federation.phase("checkpoint", snap.round)
@@ -215,3 +220,16 @@ class Player:
         for k, held in zip(self.ready.dealt.counted, self.ready.dealt.counts):
             table.add((k, c, int(rows)) for c, rows in enumerate(held))
         self.folder.write("clients.parquet", table.to_bytes())
+
+
+def _notes(snap: Snapshot, report: Report) -> list[str]:
+    """What a person should see of a round beyond its accuracy: refused replies, and too few answers."""
+    lines = [f"round {snap.round}: client {r.client} refused ({r.phase}): {r.reason}" for r in report.refused[:NOTED]]
+    if more := len(report.refused) - NOTED:
+        lines += [f"round {snap.round}: {more} more replies refused, see the ledger"] * (more > 0)
+    if report.below_quorum:
+        lines.append(
+            f"round {snap.round}: {len(snap.answered)} of {len(snap.sampled)} sampled clients answered, below the "
+            "quorum: the model stays as it was"
+        )
+    return lines

@@ -47,6 +47,10 @@ class Terminal:
         elif round % max(self._rounds // LINES, 1) == 0 or round == self._rounds:
             self.console.print(f"round {round}/{self._rounds}  {text}  {self._left(round)} left")
 
+    def note(self, text: str) -> None:
+        """A line that stays above the bar."""
+        self.console.print(text, soft_wrap=True, markup=False)
+
     def end(self) -> None:
         if self._bar:
             self._bar.stop()

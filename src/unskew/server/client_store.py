@@ -38,6 +38,14 @@ class ClientStore:
         """An entry of a checkpoint."""
         self._kept[client] = self.storage.keep(tree)
 
+    def mark(self) -> dict[int, StoredState]:
+        """This round's changes so far."""
+        return dict(self._pending)
+
+    def back_to(self, mark: dict[int, StoredState]) -> None:
+        """Forget the changes since the mark."""
+        self._pending = dict(mark)
+
     def commit(self) -> None:
         """The round is complete: its changes become the entries."""
         self._kept |= self._pending

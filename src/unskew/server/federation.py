@@ -9,7 +9,7 @@ as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -22,12 +22,13 @@ from unskew.base.per_client import PerClient
 from unskew.base.tree import State
 from unskew.models.model import Model
 from unskew.protocol.method import Method, Task
-from unskew.protocol.part import Artefact, Exchange, Part
-from unskew.protocol.server_view import Server
+from unskew.protocol.part import Artefact, Exchange, Part, check_declared
+from unskew.protocol.server_view import Server, StandIn
 from unskew.server.client_store import ClientStore
-from unskew.server.inbox import Declared, Intake
-from unskew.server.loss_check import check_loss_terms
-from unskew.server.messages import Inbox, check_declared, in_order
+from unskew.server.expected import ContractOf, ExpectedReplies
+from unskew.server.inbox import Declared, Inbox, ReplyPolicy
+from unskew.server.loss_check import NotFiniteError, check_loss_terms, loss_terms
+from unskew.server.messages import RoundMessages
 from unskew.server.retry_if_nonfinite import retry_if_nonfinite
 from unskew.server.sampling import Sampling
 from unskew.server.snapshot import Report, Snapshot
@@ -55,6 +56,8 @@ class Federation:
     rows: PerClient[int]  # how many each client has
     keeps: Keeps = nothing  # whose messages are kept
     phase: Phase = lambda name, round: None
+    policy: ReplyPolicy = field(default_factory=ReplyPolicy)
+    expected: ExpectedReplies = field(default_factory=ExpectedReplies)
 
     def start(self) -> Snapshot:
         """Before round 1."""
@@ -74,13 +77,16 @@ class Federation:
         report, terms = Report(), list[LossTerms]()
 
         def attempt() -> Snapshot:
-            for kept in (report.terms, report.dropped, report.numbers, terms):
-                kept.clear()
+            report.clear()
+            terms.clear()
             start = replace(before, round=before.round + 1, ledger=before.ledger.next(self.keeps))
             return self.at_round(start.round)._play(start, report, terms)
 
         def look() -> None:
-            report.terms.update(check_loss_terms(before.round + 1, terms))
+            found = loss_terms(terms)
+            if self.policy.on_bad_loss == "stop":
+                check_loss_terms(before.round + 1, found)
+            report.terms.update({k: numbers for k, numbers in found.items() if k in report.answered})
 
         with gc_paused():  # a tenth of the host's work with 50 small clients
             return retry_if_nonfinite(self.engine, self.store, before, attempt, look), report
@@ -108,23 +114,31 @@ class Federation:
     def _play(self, snap: Snapshot, report: Report, terms: list[LossTerms]) -> Snapshot:
         """The round, up to what is reported of the clients' loss terms: reading these waits for a GPU."""
         round = snap.round
-        participants, absent = self.sampling.sampled(round), self.sampling.absent(round)
+        participants, away = self.sampling.sampled(round), self.sampling.absent(round)
         self.phase("plan", round)
         if round == 1:
             snap = self._exchange(snap, "before training", participants, report)
         snap = self._exchange(snap, "before round", participants, report)
         self.phase("before round", round)
-        inbox, shared = self._train(snap, participants, report, terms)
+        mark = self.store.mark()
+        inbox = self._train(snap, participants, report, terms)
         self.phase("train", round)
+        asked, answered = frozenset(inbox.asked), frozenset(inbox.answered)
+        snap = replace(snap, sampled=asked, answered=answered, absent=frozenset(away) | (asked - answered))
+        if not self.policy.enough(len(asked), len(answered)):
+            report.below_quorum = True
+            self.store.back_to(mark)
+            return _with_seen(snap, report)
         for part in self.method.parts:
-            if part.name in shared:
-                after = part.collect(self._server(snap, part), shared[part.name].of(part.name))
+            if part.name in inbox.shares:
+                _, _, shared = inbox.shares[part.name]
+                after = part.collect(self._server(snap, part), shared.of(part.name))
                 snap = self._apply(snap, part, after, part.edits_model)
         self.phase("after training", round)
-        self._stand_in(snap, absent, inbox, report)
+        self._stand_in(snap, inbox.messages, report)
         self.phase("stand-ins", round)
-        for part in self.method.merge_order if inbox.clients else ():
-            after = part.merge(self._server(snap, part), inbox.of(part.name))
+        for part in self.method.merge_order if inbox.messages.clients else ():
+            after = part.merge(self._server(snap, part), inbox.messages.of(part.name))
             snap = self._apply(snap, part, after, part.owner)
         self.phase("merge", round)
         for part in self.method.parts:
@@ -135,27 +149,26 @@ class Federation:
             told = part.report(self._server(snap, part))
             report.numbers.update({f"{part.name}/{name}": value for name, value in told.items()})
         self.phase("after merge", round)
-        return replace(snap, seen=snap.seen | set(participants))
+        return _with_seen(snap, report)
 
-    def _train(
-        self, snap: Snapshot, participants: list[int], report: Report, terms: list[LossTerms]
-    ) -> tuple[Inbox, dict[str, Inbox]]:
-        """The clients' messages, and by part what exchanges after training brought; loss terms go into `terms`."""
-        received, busy = self.received(snap), [k for k in participants if self.rows[k]]
-        outcomes = _begun(self.engine.train(snap.round, received, busy, self.store.get))
+    def _train(self, snap: Snapshot, participants: list[int], report: Report, terms: list[LossTerms]) -> Inbox:
+        """The clients' replies, and what exchanges after training brought; loss terms go into `terms`."""
+        received, asked = self.received(snap), [k for k in participants if self.rows[k]]
+        replies = _begun(self.engine.train(snap.round, received, asked, self.store.get))
         self._send_down(snap, "train", participants, received)
-        parts = {part.name: part for part in self.method.parts}
-        due = [p for p in parts.values() if p.exchange is not None and p.exchange.when == "after training"]
-        mail = self._intake(snap, "train", {name: part.sends for name, part in parts.items()}, report)
-        shared = {part.name: self._intake(snap, "after training", {part.name: part.shares}, report) for part in due}
-        for outcome in mail.take_in_cohorts(outcomes, terms):
-            taken = mail.take_in(outcome)
-            for name, sent in outcome.shared.items():
-                shared[name].take_in(outcome._replace(message={name: sent}, mine={}, shared={}), taken)
-            del outcome  # a view of its whole cohort's messages, which would live while the next cohort trains
+        inbox = self._inbox(snap, "train", asked, self._training(snap.round, received), report)
+        for part in self.method.parts:
+            if part.exchange is not None and part.exchange.when == "after training":
+                declared = {part.name: part.shares}
+                contract = self._sharing(snap.round, received, part)
+                inbox.shares[part.name] = (declared, contract, self._messages(declared))
+        inbox.take_in_all(replies)
+        report.answered.update(inbox.answered)
         # Crossing a process may have mixed them.
-        terms[:] = [some.in_order_of(list(parts)) for some in terms]
-        return mail.inbox, {name: each.inbox for name, each in shared.items()}
+        terms[:] = [some.in_order_of([part.name for part in self.method.parts]) for some in inbox.terms]
+        if asked and not inbox.answered and any(refusal.reason.startswith("loss:") for refusal in report.refused):
+            raise NotFiniteError(f"round {snap.round}: no client answered well; {_first(report)}")
+        return inbox
 
     def _send_down(self, snap: Snapshot, phase: str, clients: Iterable[int], received: Received) -> None:
         snap.ledger.down(snap.round, phase, clients, "model", "weights", MODEL, self._public(received.model))
@@ -165,24 +178,35 @@ class Federation:
                 if name in sent:
                     snap.ledger.down(snap.round, phase, clients, part.name, name, artefact, sent[name])
 
-    def _stand_in(self, snap: Snapshot, absent: list[int], inbox: Inbox, report: Report) -> None:
+    def _stand_in(self, snap: Snapshot, messages: RoundMessages, report: Report) -> None:
         """What trains for absent clients, by the server's own engine and outside the ledger: nothing travels.
 
         A stand-in has a state of its own (kept under ~client), so that what it adds to the server's sums stays
         accounted for; the client it stands for does not lend it anything.
         """
-        found = {k: s for p in self.method.parts for k, s in p.stand_ins(self._server(snap, p), absent).items()}
-        found = {k: stand_in for k, stand_in in found.items() if len(stand_in.x)}
+        found: dict[int, StandIn] = {}
+        owner: dict[int, str] = {}
+        for part in self.method.parts:
+            for k, stand_in in part.stand_ins(self._server(snap, part), sorted(snap.absent)).items():
+                if k in owner:
+                    raise UserError(
+                        f"client {k}: expected one part that stands in for it, found {owner[k]} and {part.name}; "
+                        "remove one of them from the method"
+                    )
+                owner[k] = part.name
+                if len(stand_in.x):
+                    found[k] = stand_in
         if not found:
             return
-        declared = {part.name: part.sends for part in self.method.parts}
+        received = self.received(snap)
         mine = {k: self.store.entries[~k] for k in found if ~k in self.store.entries}
-        for outcome in self.engine.stand_in(snap.round, self.received(snap), found, mine):
-            k, message = outcome.client, in_order(outcome.message, declared)
-            if inbox.add(k, found[k].rows, message):
-                self.store.put(~k, outcome.mine)
-            else:
-                report.dropped.append(k)
+        contract = self._training(snap.round, received, sealed=False)
+        unlisted = replace(snap, ledger=Ledger())
+        inbox = self._inbox(unlisted, "stand-ins", list(found), contract, report, messages)
+        for reply in self.engine.stand_in(snap.round, received, found, mine):
+            rows = found[reply.client].rows if reply.client in found else reply.rows
+            if inbox.take_in(reply._replace(rows=rows, mine={})):
+                self.store.put(~reply.client, reply.mine)
 
     def _exchange(self, snap: Snapshot, when: str, participants: list[int], report: Report) -> Snapshot:
         """Every part's exchange that is due now."""
@@ -206,15 +230,50 @@ class Federation:
             snap.ledger.down(snap.round, due.when, clients, "model", "weights", MODEL, self._public(snap.model))
         else:
             received = received._replace(model={})
-        mail = self._intake(snap, due.when, {part.name: part.shares}, report)
-        for outcome in self.engine.share(snap.round, part.name, received, clients, self.store.get):
-            mail.take_in(outcome)
-        after = part.collect(self._server(snap, part), mail.inbox.of(part.name))
+        inbox = self._inbox(snap, due.when, clients, self._sharing(snap.round, received, part), report, part=part)
+        inbox.take_in_all(self.engine.share(snap.round, part.name, received, clients, self.store.get))
+        if due.who == "newcomers":
+            report.missed.update(set(clients) - inbox.answered)
+        after = part.collect(self._server(snap, part), inbox.messages.of(part.name))
         return self._apply(snap, part, after, part.owner or part.edits_model)
 
-    def _intake(self, snap: Snapshot, phase: str, declared: Declared, report: Report) -> Intake:
-        inbox = Inbox(declared, self.weigh_by_rows, self.engine.add_up)
-        return Intake(snap, phase, declared, inbox, report, self.store, self.rows, self.method, self.model.shared)
+    def _inbox(
+        self,
+        snap: Snapshot,
+        phase: str,
+        asked: list[int],
+        contract: ContractOf,
+        report: Report,
+        messages: RoundMessages | None = None,
+        part: Part | None = None,
+    ) -> Inbox:
+        """An empty inbox: of training, or of one part's exchange."""
+        declared = {part.name: part.shares} if part else {p.name: p.sends for p in self.method.parts}
+        messages = messages or self._messages(declared)
+        names, clients = self.model.shared, self.task.clients
+        return Inbox(
+            snap,
+            phase,
+            asked,
+            clients,
+            declared,
+            contract,
+            messages,
+            report,
+            self.store,
+            self.method,
+            names,
+            self.policy,
+        )
+
+    def _messages(self, declared: Declared) -> RoundMessages:
+        return RoundMessages(declared, self.weigh_by_rows, self.engine.add_up)
+
+    def _training(self, round: int, received: Received, sealed: bool = True) -> ContractOf:
+        return self.expected.training(self.method, self.model, self.task, round, received, sealed)
+
+    def _sharing(self, round: int, received: Received, part: Part) -> ContractOf:
+        return self.expected.sharing(self.method, self.model, self.task, round, received, part.name)
 
     def _server(self, snap: Snapshot, part: Part) -> Server:
         def generator(*key: int | str) -> np.random.Generator:
@@ -234,6 +293,17 @@ class Federation:
 
     def _public(self, model: State) -> State:
         return {name: t for name, t in model.items() if name not in self.model.private}
+
+
+def _with_seen(snap: Snapshot, report: Report) -> Snapshot:
+    """Who has taken part; a newcomer whose exchange brought nothing is still one."""
+    return replace(snap, seen=snap.seen | (snap.answered - report.missed))
+
+
+def _first(report: Report) -> str:
+    """The first refusal in words."""
+    refusal = report.refused[0]
+    return f"client {refusal.client}: {refusal.reason}"
 
 
 def _begun(outcomes: Iterator[ClientReply | CohortReply]) -> Iterator[ClientReply | CohortReply]:

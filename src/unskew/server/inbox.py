@@ -1,108 +1,247 @@
-"""What clients sent is taken in: declared, entered in the ledger, refused or added up, their state kept."""
+"""The server's inbox: every reply is checked, entered in the ledger, and refused with a reason or added up.
+
+Nothing of a reply is used before its round, sender, number of rows, names, types and shapes are as agreed. Its numbers
+are checked next; a reply that is refused then stays in the ledger, because it was sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from unskew.base.errors import UserError
-from unskew.base.per_client import PerClient
-from unskew.base.tree import Message, size_in_bytes, unstack
+from unskew.base.tree import Message, State, Value, as_state, size_in_bytes, unstack
 from unskew.protocol.method import Method
 from unskew.protocol.part import Artefact
-from unskew.protocol.update_codec import OutgoingUpdate
+from unskew.protocol.update_codec import OutgoingUpdate, Place
 from unskew.server.client_store import ClientStore
-from unskew.server.messages import Inbox, in_order, is_finite
-from unskew.server.snapshot import Report, Snapshot
+from unskew.server.expected import ContractOf
+from unskew.server.messages import RoundMessages, in_order, is_finite
+from unskew.server.snapshot import Refusal, Report, Snapshot
+from unskew.wire.contract import RefusedError
 from unskew.wire.ledger import number
 from unskew.wire.message import ClientReply, CohortReply, LossTerms
 
 SAMPLES = Artefact("counts", reduce="sum")
 Declared = dict[str, dict[str, Artefact]]  # part -> artefact -> declaration
+LONGEST_REASON = 300  # characters; names in it were chosen by a client
+UNKNOWN = -1  # stands in the ledger for a client that does not exist
 
 
 @dataclass(frozen=True)
-class Intake:
-    """The messages of one phase of a round."""
+class ReplyPolicy:
+    """When a reply is refused beyond what the contract says, and how many a round needs."""
+
+    quorum: float | None = None  # share of the sampled clients that must answer; None: one answer or stand-in
+    on_bad_loss: Literal["stop", "refuse"] = "stop"
+    max_norm: float | None = None  # of the model's update, and of every other artefact
+    max_rows: int = 10_000_000  # that a client may report
+
+    def enough(self, sampled: int, answered: int) -> bool:
+        """Whether a round counts."""
+        return self.quorum is None or sampled == 0 or answered >= max(self.quorum * sampled, 1)
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """The replies of one phase of a round."""
 
     snap: Snapshot
     phase: str
+    asked: Collection[int]  # clients that may answer
+    clients: int  # in the whole federation
     declared: Declared
-    inbox: Inbox
+    contract: ContractOf
+    messages: RoundMessages
     report: Report
     store: ClientStore
-    rows: PerClient[int]
     method: Method
-    shared: tuple[str, ...]  # tensors of the model that are trained and travel
+    names: tuple[str, ...]  # tensors of the model that are trained and travel
+    policy: ReplyPolicy
+    shares: dict[str, tuple[Declared, ContractOf, RoundMessages]] = field(default_factory=dict)  # sent with training
+    terms: list[LossTerms] = field(default_factory=list)
+    heard: set[int] = field(default_factory=set)
+    answered: set[int] = field(default_factory=set)
 
-    @property
-    def _trains(self) -> bool:
-        return self.phase == "train"
+    def take_in_all(self, replies: Iterator[ClientReply | CohortReply]) -> None:
+        """All replies, in the order in which they come."""
+        for some in replies:
+            if isinstance(some, CohortReply):
+                if self._at_once(some):
+                    self._take_in_cohort(some)
+                else:
+                    for reply in some.each():
+                        self.take_in(reply)
+                        del reply
+            else:
+                self.take_in(some)
+            del some  # a view of its whole cohort's messages, which would live while the next cohort trains
 
-    def take_in_cohorts(
-        self, found: Iterator[ClientReply | CohortReply], terms: list[LossTerms]
-    ) -> Iterator[ClientReply]:
-        """Take in cohorts that need not be split, and give out all other clients, whose message is to be taken in.
+    def take_in(self, reply: ClientReply) -> bool:
+        """One client's reply; whether it was added up."""
+        try:
+            self._check_sender(reply)
+            self._check_form(reply)
+        except RefusedError as error:
+            self._refuse(reply.client, str(error), size_in_bytes({"": reply.message, " ": reply.shared}))  # type: ignore[dict-item]
+            return False
+        client, message = reply.client, in_order(reply.message, self.declared)
+        self.terms.append(LossTerms([client], [0], {name: term[None] for name, term in reply.terms.items()}))
+        self._enter(client, reply.rows, message)
+        shared = {part: in_order({part: sent}, self.shares[part][0]) for part, sent in reply.shared.items()}
+        try:
+            message = self._checked(reply, message)
+        except RefusedError as error:
+            self._refuse(client, str(error), 0)
+            self._enter_shared(client, shared)
+            return False
+        self.messages.add(client, reply.rows, message)
+        for part, sent in shared.items():
+            self.shares[part][2].add(client, reply.rows, sent)
+        self._enter_shared(client, shared)
+        self.answered.add(client)
+        if reply.mine:
+            self.store.put(client, self.store.get(client) | reply.mine)
+        return True
 
-        With 50 small clients views of every tensor of every client were a third of the host's work in a round.
-        """
-        for some in found:
-            if isinstance(some, CohortReply) and self._at_once(some):
-                terms.append(LossTerms(some.clients, some.at, some.terms))
-                self._take_in_rows(some)
-                continue
-            for outcome in some.each() if isinstance(some, CohortReply) else (some,):
-                terms.append(
-                    LossTerms([outcome.client], [0], {name: term[None] for name, term in outcome.terms.items()})
-                )
-                yield outcome
-                del outcome
-            del some
+    def _check_sender(self, reply: ClientReply) -> None:
+        """Round, client, first answer, number of rows."""
+        if reply.round != self.snap.round:
+            raise RefusedError(f"round: expected an answer to round {self.snap.round}, found one to {reply.round}")
+        if not 0 <= reply.client < self.clients:
+            raise RefusedError(f"client: expected a number in 0..{self.clients - 1}, found {reply.client}")
+        if reply.client not in self.asked:
+            raise RefusedError("client: expected one that was asked, found another")
+        if reply.client in self.heard:
+            raise RefusedError("client: expected one answer, found a second one")
+        self.heard.add(reply.client)
+        if not 1 <= reply.rows <= self.policy.max_rows:
+            raise RefusedError(f"rows: expected 1 to {self.policy.max_rows:,}, found {reply.rows:,}")
 
-    def take_in(self, outcome: ClientReply, acceptable: bool = True) -> bool:
-        """One client's message; whether it was added up."""
-        client, message = outcome.client, in_order(outcome.message, self.declared)
-        opened, ledger = self._open(client, message) if self._trains else message, self.snap.ledger
-        # What was coded can be finite and give a number that is not: then what the engine has seen does not count.
-        finite = outcome.finite if opened is message else None
-        # Both or neither: state that belongs to a refused share must not stay with the client.
-        fine = acceptable and (outcome.finite or is_finite(outcome.shared))
-        taken = bool(fine) and self.inbox.add(client, self.rows[client], opened, finite)
-        entry = (self.snap.round, self.phase, client)
-        if self._trains:
-            ledger.up(*entry, "model", "samples", SAMPLES, number(self.rows[client]))
+    def _check_form(self, reply: ClientReply) -> None:
+        """Names, types and shapes of all that was sent."""
+        self.contract(reply.rows).check(reply.message)
+        contracts = {part: contract(reply.rows) for part, (_, contract, _) in self.shares.items()}
+        contracts = {part: contract for part, contract in contracts.items() if contract.specs}
+        if reply.shared.keys() != contracts.keys():
+            wanted, found = (", ".join(names) or "nothing" for names in (contracts, reply.shared))
+            raise RefusedError(f"exchanges after training: expected {wanted}, found {found}")
+        for part, contract in contracts.items():
+            contract.check({part: reply.shared[part]})
+        parts = {part.name for part in self.method.parts}
+        for name, term in reply.terms.items():
+            known = name.partition(" ")[0] in parts
+            if not known or not isinstance(term, Tensor) or term.ndim or not term.is_floating_point():
+                raise RefusedError(f"loss terms: expected a number of one of the parts, found {name!r}")
+
+    def _checked(self, reply: ClientReply, message: Message) -> Message:
+        """The message as it was before the parts sealed it, all numbers acceptable."""
+        if self.policy.on_bad_loss == "refuse" and not is_finite({"": dict(reply.terms)}):
+            bad = [f"{name} {float(term)}" for name, term in reply.terms.items() if not bool(torch.isfinite(term))]
+            raise RefusedError(f"loss: expected finite terms, found {', '.join(bad)}")
+        opened = self._open(message) if self.phase == "train" else message
+        # A code can be finite and stand for a number that is not: then the engine's word does not count.
+        known_finite = reply.finite if opened is message else None
+        # All or nothing: state that belongs to a refused share must not stay with the client.
+        if not (known_finite or is_finite(opened)) or not (reply.finite or is_finite(reply.shared)):
+            raise RefusedError("numbers: expected finite ones, found nan or infinity")
+        if self.policy.max_norm is not None:
+            place = self.method.update if self.phase == "train" else None
+            for where, norm in _norms({**opened, **reply.shared}, place, self.snap.model, self.names):
+                if not norm <= self.policy.max_norm:
+                    raise RefusedError(f"{where}: expected a norm of at most {self.policy.max_norm:g}, found {norm:g}")
+        return opened
+
+    def _open(self, message: Message) -> Message:
+        """The message as it was before the parts sealed it."""
+        try:
+            for part in reversed(self.method.seals):
+                message = part.open(OutgoingUpdate(message, self.method.update, self.snap.model, self.names))
+        except UserError as error:
+            raise RefusedError(str(error)) from error
+        return message
+
+    def _enter(self, client: int, rows: int, message: Message) -> None:
+        entry, ledger = (self.snap.round, self.phase, client), self.snap.ledger
+        if self.phase == "train":
+            ledger.up(*entry, "model", "samples", SAMPLES, number(rows))
         for part, sent in message.items():
             for name, value in sent.items():
                 ledger.up(*entry, part, name, self.declared[part][name], value)
-        if taken and outcome.mine:
-            self.store.put(client, self.store.get(client) | outcome.mine)
-        elif not taken and client not in self.report.dropped:
+
+    def _enter_shared(self, client: int, shared: dict[str, Message]) -> None:
+        for part, message in shared.items():
+            for name, value in message[part].items():
+                entry = (self.snap.round, "after training", client)
+                self.snap.ledger.up(*entry, part, name, self.shares[part][0][part][name], value)
+
+    def _refuse(self, client: int, reason: str, bytes: int) -> None:
+        """A row with the reason, in the ledger and in the round's report."""
+        reason = reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}..."
+        client = client if 0 <= client < self.clients else UNKNOWN
+        self.snap.ledger.refuse(self.snap.round, self.phase, client, reason, bytes)
+        self.report.refused.append(Refusal(client, self.phase, reason))
+        if client in self.asked and client not in self.answered and client not in self.report.dropped:
             self.report.dropped.append(client)
-        return taken
 
     def _at_once(self, some: CohortReply) -> bool:
-        """Whether no client's message has to be opened, looked at or kept."""
-        recorded = any(self.snap.ledger.keeps(self.snap.round, k) for k in some.clients)
-        return some.alike and not self.method.seals and not recorded
+        """Whether a cohort can be taken in whole: nothing to open, to look at or to keep client by client."""
+        fine = (
+            some.alike
+            and not self.method.seals
+            and self.policy.max_norm is None
+            and self.policy.on_bad_loss == "stop"
+            and not any(self.snap.ledger.keeps(self.snap.round, k) for k in some.clients)
+        )
+        if not fine or self.shares or some.round != self.snap.round:
+            return False
+        clients = set(some.clients)
+        known = len(clients) == len(some.clients) and clients <= set(self.asked) and not clients & self.heard
+        if not known or not all(1 <= n <= self.policy.max_rows for n in some.rows):
+            return False
+        contract = self.contract(some.rows[0])
+        if any(self.contract(n) is not contract for n in some.rows[1:]):
+            return False
+        try:
+            contract.check(some.message, axes=1)
+        except RefusedError:
+            return False  # client by client, so that each is refused by name
+        return True
 
-    def _take_in_rows(self, some: CohortReply) -> None:
-        """As `take_in` for one client after another in training, all of them acceptable."""
+    def _take_in_cohort(self, some: CohortReply) -> None:
+        """As `take_in` for one client after another, all of them acceptable.
+
+        With 50 small clients views of every tensor of every client were a third of the host's work in a round.
+        """
+        self.terms.append(LossTerms(some.clients, some.at, some.terms))
         clients, message = some.clients, in_order(some.message, self.declared)
-        self.inbox.add_rows(clients, [self.rows[k] for k in clients], message, some.at)
+        self.messages.add_rows(clients, some.rows, message, some.at)
         columns = [("model", "samples", SAMPLES.kind, number(0).nbytes)]
         for part, sent in message.items():
             for name, value in sent.items():
                 columns.append((part, name, self.declared[part][name].kind, size_in_bytes(value) // len(clients)))
         self.snap.ledger.up_rows(self.snap.round, self.phase, clients, columns)
+        self.heard.update(clients)
+        self.answered.update(clients)
         states = unstack(some.mine, len(clients))
         for k, i in zip(clients, some.at) if some.mine else ():
             self.store.put(k, self.store.get(k) | states[i])
 
-    def _open(self, client: int, message: Message) -> Message:
-        """The message as it was before the parts sealed it; one that cannot be opened stops the run by name."""
-        try:
-            for part in reversed(self.method.seals):
-                message = part.open(OutgoingUpdate(message, self.method.update, self.snap.model, self.shared))
-        except UserError as error:
-            raise UserError(f"client {client}: {error}") from error
-        return message
+
+def _norms(message: Message, place: Place | None, model: State, names: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+    """The norm of every artefact: of the model's update relative to the model that was sent, of others as they are."""
+    for part, sent in message.items():
+        for name, value in sent.items():
+            if place is not None and (part, name) == (place.part, place.artefact) and not place.relative:
+                value = {key: t - model[key] for key, t in as_state(value).items() if key in names}
+            yield f"{part}/{name}", _norm(value)
+
+
+def _norm(value: Value) -> float:
+    squares = [t.double().pow(2).sum() for t in tree_leaves(value)]
+    return float(torch.stack(squares).sum().sqrt()) if squares else 0.0

@@ -14,18 +14,22 @@ class NotFiniteError(UserError):
     """A client's loss is no longer a number that training can go on from."""
 
 
-def check_loss_terms(round: int, terms: list[LossTerms]) -> dict[int, dict[str, float]]:
-    """Loss terms by client and part as numbers; refuses the first client with one that is nan or infinite.
-
-    All such terms of the client are named: one of them spoils the weights, and a step later the others follow.
-    """
+def loss_terms(terms: list[LossTerms]) -> dict[int, dict[str, float]]:
+    """Loss terms by client and part as numbers."""
     columns = [column for some in terms for column in some.values.values()]
     numbers = iter(torch.cat(columns).tolist() if columns else [])  # one look at the device for all
     found: dict[int, dict[str, float]] = {}
     for some in terms:
         rows = {part: [next(numbers) for _ in some.at] for part in some.values}
         found |= {k: {part: row[i] for part, row in rows.items()} for k, i in zip(some.clients, some.at)}
+    return found
+
+
+def check_loss_terms(round: int, found: dict[int, dict[str, float]]) -> None:
+    """Refuses the first client with a term that is nan or infinite.
+
+    All such terms of the client are named: one of them spoils the weights, and a step later the others follow.
+    """
     for client, parts in found.items():
         if bad := ", ".join(f"{part} {value}" for part, value in parts.items() if not math.isfinite(value)):
             raise NotFiniteError(f"round {round}, client {client}: expected finite loss terms, found {bad}")
-    return found

@@ -8,21 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unskew.base.errors import UserError
 from unskew.base.tree import Message, Value, tree_map, unstack
 from unskew.engines.engine import AddUp
-from unskew.protocol.part import Artefact
+from unskew.protocol.part import Artefact, check_declared
 from unskew.server.sums import Sum
-
-
-def check_declared(part: str, declared: dict[str, Artefact], sent: dict[str, Value], hook: str) -> None:
-    """Nothing leaves undeclared: refuse by name."""
-    for name in sent:
-        if name not in declared:
-            raise UserError(
-                f"part {part}: {hook}() returned {name!r}, which the part does not declare; expected "
-                f"{', '.join(declared) or 'nothing'}; declare it as an Artefact with its kind"
-            )
 
 
 def is_finite(message: Message) -> bool:
@@ -88,8 +77,8 @@ class PartMessages:
             self._sums[name].add_rows(value, at, weights if how == "mean" else [1.0] * len(at))
 
 
-class Inbox:
-    """All parts' messages of a round; a message with a number that is not finite is refused whole."""
+class RoundMessages:
+    """All parts' messages of a round, added up as they are declared."""
 
     def __init__(
         self, declared: dict[str, dict[str, Artefact]], weigh_by_rows: bool, add_up: AddUp | None = None
@@ -98,15 +87,12 @@ class Inbox:
         self._parts: dict[str, PartMessages] = {name: PartMessages(add_up=add_up) for name in declared}
         self.clients: list[int] = []
 
-    def add(self, client: int, rows: int, message: Message, finite: bool | None = None) -> bool:
-        """Take one client's message in; False if it was refused. `finite` spares a look that was taken before."""
-        if not (finite or is_finite(message)):
-            return False
+    def add(self, client: int, rows: int, message: Message) -> None:
+        """Add one client's message."""
         self.add_rows([client], [rows], tree_map(lambda t: t[None], message), [0])
-        return True
 
     def add_rows(self, clients: list[int], rows: list[int], message: Message, at: list[int]) -> None:
-        """Take messages with a leading axis in, all of them finite, whose row at[i] is that of clients[i]."""
+        """Add messages with a leading axis, all of them finite, whose row at[i] is that of clients[i]."""
         self.clients += clients
         weights = [float(n) if self._by_rows else 1.0 for n in rows]
         for part, sent in message.items():

@@ -15,6 +15,8 @@ from torch import Tensor
 from unskew.base.tree import Value, as_state, size_in_bytes
 from unskew.protocol.part import Artefact
 
+REFUSED = "refused"  # the kind of a refused reply's row, whose artefact is the reason
+
 
 class Entry(NamedTuple):
     """One artefact of one client in one direction."""
@@ -70,6 +72,11 @@ class Ledger:
         new = [Entry(round, phase, k, "up", *column) for k in clients for column in columns]
         self.entries += new
         self.bytes_up += sum(entry.bytes for entry in new)
+
+    def refuse(self, round: int, phase: str, client: int, reason: str, bytes: int) -> None:
+        """A reply was refused: the reason, and its bytes where what it held is not listed."""
+        self.entries.append(Entry(round, phase, client, "up", "", reason, REFUSED, bytes))
+        self.bytes_up += bytes
 
     def down(
         self, round: int, phase: str, clients: Iterable[int], part: str, name: str, artefact: Artefact, value: Value

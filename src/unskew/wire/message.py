@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from unskew.base.tree import Message, Rows, State, Tree, unstack
+from safetensors import SafetensorError
+
+from unskew.base.codec import from_bytes, to_bytes
+from unskew.base.tree import Message, Rows, State, Tree, flatten, unflatten, unstack
+from unskew.wire.contract import RefusedError
+
+LENGTH = struct.Struct("<I")  # of the header, before it
+LONGEST_HEAD = 64 * 1024  # bytes
+DEEPEST = 6  # levels of names: section, part, artefact, and tensors that nest once
 
 
 class Received(NamedTuple):
@@ -16,13 +26,25 @@ class Received(NamedTuple):
     parts: dict[str, dict[str, Any]]
 
 
+class Request(NamedTuple):
+    """What the server asks of one client."""
+
+    task: Literal["train", "share"]
+    round: int
+    client: int
+    received: Received
+    part: str = ""  # whose exchange, if it is one
+
+
 class ClientReply(NamedTuple):
     """What one client's round gave."""
 
     client: int
+    round: int
+    rows: int  # as the client reports them
     message: Message
-    mine: Tree
-    terms: State
+    mine: Tree = {}  # the client's new state, which stays on its side
+    terms: State = {}
     shared: Message = {}  # what exchanges after training sent; never changed in place
     finite: bool | None = None  # True where the engine answers for it, at the latest in `verify_finite`; None: look
 
@@ -33,6 +55,8 @@ class CohortReply:
 
     clients: list[int]
     at: list[int]  # all rows of the stack, in the order of the clients
+    round: int
+    rows: list[int]  # of the clients' data, as they report them
     message: Message
     mine: Tree
     terms: State
@@ -47,15 +71,19 @@ class CohortReply:
 
     def ordered(self, clients: list[int]) -> CohortReply:
         """The same clients in another order."""
-        place = dict(zip(self.clients, self.at))
-        return replace(self, clients=clients, at=[place[k] for k in clients])
+        place = {k: (i, n) for k, i, n in zip(self.clients, self.at, self.rows)}
+        at, rows = zip(*(place[k] for k in clients))
+        return replace(self, clients=clients, at=list(at), rows=list(rows))
 
     def each(self) -> list[ClientReply]:
         """One by one, in the order of the clients."""
         m = len(self.clients)
         said, kept, terms, shared = (unstack(tree, m) for tree in (self.message, self.mine, self.terms, self.shared))
         fine = self.finite or [True] * m
-        return [ClientReply(k, said[i], kept[i], terms[i], shared[i], fine[i]) for k, i in zip(self.clients, self.at)]
+        return [
+            ClientReply(k, self.round, n, said[i], kept[i], terms[i], shared[i], fine[i])
+            for k, i, n in zip(self.clients, self.at, self.rows)
+        ]
 
 
 class LossTerms(NamedTuple):
@@ -75,3 +103,81 @@ def replies_one_by_one(found: Iterable[ClientReply | CohortReply]) -> Iterator[C
     """Every client's outcome, in the order of the clients."""
     for some in found:
         yield from some.each() if isinstance(some, CohortReply) else (some,)
+
+
+def encode_request(request: Request) -> bytes:
+    """A request as bytes: a JSON header and safetensors."""
+    head = {"task": request.task, "round": request.round, "client": request.client, "part": request.part}
+    return _pack(head, flatten(request.received._asdict()))
+
+
+def decode_request(data: bytes) -> Request:
+    """The inverse; refuses bytes that are no request."""
+    head, body = _unpack(data)
+    task, part = head.get("task"), head.get("part")
+    if task not in ("train", "share") or not isinstance(part, str) or (task == "share") != bool(part):
+        raise RefusedError(f"request: expected train, or share with a part, found {task!r} with {part!r}")
+    tree = _tree(body)
+    if tree.keys() - {"model", "parts"}:
+        raise RefusedError(f"request: expected a model and broadcasts, found {', '.join(tree)}")
+    received = Received(tree.get("model", {}), tree.get("parts", {}))
+    return Request(task, _whole(head, "round"), _whole(head, "client"), received, part)
+
+
+def encode_reply(reply: ClientReply) -> bytes:
+    """What leaves a client, as bytes; its state does not."""
+    head = {"round": reply.round, "client": reply.client, "rows": reply.rows}
+    leaves = {"message": reply.message, "terms": reply.terms, "shared": reply.shared}
+    return _pack(head, flatten(leaves))
+
+
+def decode_reply(data: bytes, most_bytes: int) -> ClientReply:
+    """The inverse; refuses what is too large before it is parsed, and bytes that are no reply."""
+    if len(data) > most_bytes:
+        raise RefusedError(f"reply: expected at most {most_bytes:,} bytes, found {len(data):,}")
+    head, body = _unpack(data)
+    tree = _tree(body)
+    if tree.keys() - {"message", "terms", "shared"}:
+        raise RefusedError(f"reply: expected a message, loss terms and shared artefacts, found {', '.join(tree)}")
+    client, round, rows = (_whole(head, name) for name in ("client", "round", "rows"))
+    return ClientReply(client, round, rows, tree.get("message", {}), {}, tree.get("terms", {}), tree.get("shared", {}))
+
+
+def _pack(head: dict[str, Any], body: State) -> bytes:
+    told = json.dumps(head).encode()
+    return LENGTH.pack(len(told)) + told + to_bytes(body)
+
+
+def _unpack(data: bytes) -> tuple[dict[str, Any], State]:
+    """Header and tensors; whatever is wrong with the bytes is a reason to refuse them, and no crash."""
+    try:
+        (length,) = LENGTH.unpack_from(data)
+        end = LENGTH.size + length
+        if length > LONGEST_HEAD or end > len(data):
+            raise ValueError(f"a header of {length:,} bytes")
+        head = json.loads(data[LENGTH.size : end])
+        body = from_bytes(data[end:])
+    except (struct.error, ValueError, RecursionError, SafetensorError, KeyError, TypeError, RuntimeError) as error:
+        raise RefusedError(
+            f"bytes: expected a header and safetensors, found {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(head, dict):
+        raise RefusedError(f"header: expected fields by name, found {type(head).__name__}")
+    return head, body
+
+
+def _tree(body: State) -> dict[str, Any]:
+    """Nested dicts by the slashes in the names; a name that is both a tensor and a folder is refused."""
+    try:
+        return unflatten(body, DEEPEST)
+    except (TypeError, IndexError, AttributeError) as error:
+        raise RefusedError(
+            "tensors: expected names that nest, found one that is also the beginning of another"
+        ) from error
+
+
+def _whole(head: dict[str, Any], name: str) -> int:
+    value = head.get(name)
+    if type(value) is not int:  # True is an int, too
+        raise RefusedError(f"header: expected a whole number as {name}, found {value!r}")
+    return value

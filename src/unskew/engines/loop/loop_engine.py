@@ -14,12 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from unskew.base.tree import Message, State, Tree, flatten, pack, unflatten
-from unskew.client.feed import BatchFeed, SingleClientFeed
-from unskew.client.round import client_round, with_private
-from unskew.client.rows import ClientRows, to_device
-from unskew.client.seal import seal_draws, seal_one
-from unskew.client.share import share_draws, share_one
+from unskew.base.tree import State, Tree, flatten, unflatten
+from unskew.client.rows import to_device
+from unskew.client.serve import serve, train
 from unskew.engines.channels_last import Flatten, to_channels_last
 from unskew.engines.engine import AddUp, EngineContext, Score, one_thread, sum_of
 from unskew.engines.loop.pieces import Linear, in_pieces
@@ -27,10 +24,10 @@ from unskew.engines.loop.workers import Workers, can_fork
 from unskew.engines.stacked.widths import Padding
 from unskew.protocol.optimiser import by_torch
 from unskew.protocol.server_view import StandIn
-from unskew.wire.message import ClientReply, Received
+from unskew.wire.message import ClientReply, Received, Request
 
 CHUNK = 500  # rows scored at once
-TOLD = ("message", "mine", "terms", "shared")  # of an outcome, by a worker
+TOLD = ("message", "mine", "terms", "shared")  # of a reply, by a worker
 ON_A_CPU: dict[type[nn.Module], type[nn.Module]] = {nn.Flatten: Flatten, nn.Linear: Linear}
 DEEP = 9  # more levels than any message has
 Requests = Iterator[tuple[dict[str, Any], State]]  # made one by one: a client's state may come from a file
@@ -84,9 +81,10 @@ class LoopEngine:
         for client in rows:
             state = to_device(mine.get(client) or self.context.newcomer(client, client_rows), self.device)
             with one_thread():
-                outcome, counted = self._train_one(client_rows, round, received, client, state)
+                request = Request("train", round, client, received)
+                reply, *counted = train(self.context, client_rows, request, state, self._descent_of)
             self._padding.add(*counted)
-            yield outcome
+            yield reply
 
     def verify_finite(self) -> bool:
         """Whoever takes a message in looks at it."""
@@ -104,8 +102,8 @@ class LoopEngine:
         for header, body in self._ask(received, requests):
             tree = unflatten(body, DEEP)
             got = (tree.get(name, {}) for name in TOLD)
-            self._padding.add(*header["rows"])
-            yield ClientReply(header["client"], *got)
+            self._padding.add(*header["computed"])
+            yield ClientReply(header["client"], header["round"], header["rows"], *got)
 
     def _ask(self, received: Received, requests: Requests) -> Iterator[tuple[dict[str, Any], State]]:
         if self._pool:
@@ -131,47 +129,10 @@ class LoopEngine:
                 header["round"], self._received, header["split"], header["first"], header["last"]
             )
             return {}, {"confusion": score.confusion, "loss": torch.tensor(score.loss, dtype=torch.float64)}
-        client, mine, rows = header["client"], to_device(unflatten(body, 2), self.device), (0, 0)
-        if header["do"] == "train":
-            outcome, rows = self._train_one(self.context.client_rows, header["round"], self._received, client, mine)
-        else:
-            outcome = self._share_one(header["round"], header["part"], client, mine)
-        return {"client": client, "rows": rows}, flatten({name: getattr(outcome, name) for name in TOLD})
-
-    def _train_one(
-        self, client_rows: ClientRows, round: int, received: Received, client: int, mine: Tree
-    ) -> tuple[ClientReply, tuple[int, int]]:
-        """What the client's round gave, and its rows: trained on, and computed."""
-        context = self.context
-        method, _ = context.at_round_on_device(round)
-        feed = SingleClientFeed(BatchFeed(context, client_rows, round, received, [client], [mine]))
-
-        def after(final: State, mine: Tree) -> tuple[Message, Tree]:
-            shared: Message = {}
-            # What trains for an absent client shares nothing: it is on the server already.
-            for part in context.after_training if client_rows is context.client_rows else ():
-                sent, kept = self._share(round, part, client, final, mine)
-                shared |= {part: sent} if sent else {}
-                mine = mine | ({part: kept} if kept else {})
-            return shared, mine
-
-        message, shared, kept, terms = client_round(
-            method, context.model, received, mine, feed, after, self._descent_of
-        )
-        if client_rows is context.client_rows:  # a stand-in's message does not travel
-            message, kept = seal_one(context, round, received, message, kept, seal_draws(context, round, client))
-        return ClientReply(client, pack(message), kept, terms, shared), (feed.needed, feed.steps * feed.work.batch)
-
-    def _share_one(self, round: int, part: str, client: int, mine: Tree) -> ClientReply:
-        sent, kept = self._share(round, part, client, with_private(self._received, mine).model, mine)
-        return ClientReply(client, {part: sent} if sent else {}, {part: kept} if kept else {}, {})
-
-    def _share(self, round: int, part: str, client: int, state: State, mine: Tree) -> tuple[dict[str, Any], State]:
-        context = self.context
-        draws = share_draws(context, part, round, client)
-        facts, index = context.client_rows.facts(client), context.client_rows.index[client].to(self.device)
-        sent, kept = share_one(context, part, round, state, mine.get(part, {}), draws, facts, index)
-        return pack(sent), kept
+        request = Request(header["do"], header["round"], header["client"], self._received, header.get("part", ""))
+        reply, trained, computed = serve(self.context, request, unflatten(body, DEEP), self._descent_of)
+        about = {name: getattr(reply, name) for name in ("client", "round", "rows")}
+        return about | {"computed": (trained, computed)}, flatten({name: getattr(reply, name) for name in TOLD})
 
 
 def for_cpu(blocks: nn.Sequential) -> nn.Sequential:

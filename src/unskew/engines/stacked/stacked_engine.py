@@ -207,7 +207,8 @@ class StackedEngine:
             message, kept = seal_many(context, round, received, message, kept, clients)
         means = {name: total / ending.steps for name, total in terms.items()}
         fine = _finite((message, shared), feed.facts.rows)
-        found = CohortReply(clients, list(range(len(clients))), message, kept, means, shared)
+        rows = [len(client_rows.index[k]) for k in clients]
+        found = CohortReply(clients, list(range(len(clients))), round, rows, message, kept, means, shared)
         if client_rows is context.client_rows and self._optimistic:
             self._unverified.append(fine)
             return found
@@ -244,7 +245,8 @@ class StackedEngine:
         state = {k: t.expand(len(clients), *t.shape) for k, t in received.model.items()} | stack(private or [{}])
         sent, kept = share_many(self.context, part, round, state, each, clients, each_its_model=True)
         for k, out, new in zip(clients, *(unstack(tree, len(clients)) for tree in (sent, kept))):
-            yield ClientReply(k, {part: out} if out else {}, {part: new} if new else {}, {})
+            rows = len(self.context.client_rows.index[k])
+            yield ClientReply(k, round, rows, {part: out} if out else {}, {part: new} if new else {})
 
     def _fitting(self, clients: list[int], size: int, play: Callable[[list[int]], T]) -> Iterator[tuple[T, int]]:
         """Outcomes of cohorts of at most `size`, and that size; one that does not fit is halved and played again."""

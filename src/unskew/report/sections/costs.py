@@ -12,6 +12,8 @@ from unskew.report.settings import Setting
 from unskew.report.words import time_doubt
 from unskew.results.units import in_bytes, listed
 
+REASONS = 5  # that are shown
+
 
 def traffic(setting: Setting, studio: Studio) -> Panel:
     """Bytes from the ledger."""
@@ -43,16 +45,34 @@ def losses(setting: Setting, studio: Studio) -> Panel:
             f"{whose}: {_ends(frame, part)} in the last round.",
         )
         panel.drawings.append(drawing)
+    panel.notes += _refusals(setting)
     if gone.empty:
-        panel.notes.append("No client was left out: every number that a client sent was finite.")
+        panel.notes.append("No client was left out: every reply was as agreed and every number in it finite.")
         return panel
     drawing = studio.draw(
         partial(lines.dropped_curves, gone, colours),
         "Clients left out so far by round",
-        "Clients whose message held a number that was not finite; a rising line is a method that diverges.",
+        "Clients whose reply was refused, most often for a number that was not finite: a method that diverges.",
     )
     panel.drawings.append(drawing)
     return panel
+
+
+def _refusals(setting: Setting) -> list[str]:
+    """Refused replies with their reasons, the most frequent first, and rounds below the quorum."""
+    refused, below = frames.refused(setting), frames.below_quorum(setting)
+    groups = refused.groupby(["method", "phase", "reason"], sort=False)
+    found = sorted(groups, key=lambda group: -len(group[1]))
+    notes = [
+        f"{method}: {len(rows)} {'reply' if len(rows) == 1 else 'replies'} refused ({phase}), the first of client "
+        f"{rows['client'].iloc[0]} in round {rows['round'].iloc[0]}: {reason}."
+        for (method, phase, reason), rows in found[:REASONS]
+    ]
+    notes += [f"{len(found) - REASONS} more reasons are in the ledger."] * (len(found) > REASONS)
+    for method, rows in below.groupby("method", sort=False):
+        rounds = "round" if len(rows) == 1 else "rounds"
+        notes.append(f"{method}: {len(rows)} {rounds} below the quorum, after which the model stayed as it was.")
+    return notes
 
 
 def _ends(frame: frames.Frame, part: str) -> str:

@@ -9,7 +9,7 @@ from small import federation
 
 from unskew.base.tree import State, flatten
 from unskew.server.federation import Federation
-from unskew.server.inbox import Intake
+from unskew.server.inbox import Inbox
 from unskew.wire.ledger import Entry
 from unskew.wire.message import CohortReply
 
@@ -31,15 +31,15 @@ def played(fed: Federation) -> tuple[State, list[Entry], list]:
 
 def test_at_once_or_one_by_one(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
-    rows = Intake._take_in_rows
+    rows = Inbox._take_in_cohort
 
-    def counted(self: Intake, some: CohortReply) -> None:
+    def counted(self: Inbox, some: CohortReply) -> None:
         seen.append(some.clients)
         rows(self, some)
 
-    monkeypatch.setattr(Intake, "_take_in_rows", counted)
+    monkeypatch.setattr(Inbox, "_take_in_cohort", counted)
     state, entries, told = played(federation(method, "stacked"))
-    monkeypatch.setattr(Intake, "_at_once", lambda self, some: False)
+    monkeypatch.setattr(Inbox, "_at_once", lambda self, some: False)
     other, also, same = played(federation(method, "stacked"))
     assert seen == ([[0, 1, 2], [0, 1]] if method in AT_ONCE else seen)
     assert entries == also
@@ -53,7 +53,7 @@ def test_a_mean_of_whole_numbers_is_the_first_clients(how: str, monkeypatch: pyt
     """BatchNorm's counter: client 0 takes 2 x 2 steps, and client 2, the first of the stack, 2 x 3."""
     monkeypatch.setattr(small, "NORM_SIZES", (6, 2, 11))
     if how == "one by one":
-        monkeypatch.setattr(Intake, "_at_once", lambda self, some: False)
+        monkeypatch.setattr(Inbox, "_at_once", lambda self, some: False)
     fed = federation("fedavg", "loop" if how == "loop" else "stacked", norm=True)
     snap, _ = fed.play(fed.start())
     assert [int(t) for name, t in snap.model.items() if name.endswith("num_batches_tracked")] == [4]
@@ -61,7 +61,7 @@ def test_a_mean_of_whole_numbers_is_the_first_clients(how: str, monkeypatch: pyt
 
 @pytest.mark.parametrize("why", ["recorded", "sealed", "several cohorts"])
 def test_clients_that_must_be_seen_are_taken_in_one_by_one(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Intake, "_take_in_rows", lambda *_: pytest.fail("taken in at once"))
+    monkeypatch.setattr(Inbox, "_take_in_cohort", lambda *_: pytest.fail("taken in at once"))
     fed = federation("fedavg+topk" if why == "sealed" else "fedavg", "stacked")
     if why == "recorded":
         fed = replace(fed, keeps=lambda round, client: client == 1)

@@ -1,0 +1,94 @@
+"""Contracts of a run: what each phase's replies must look like, derived when first needed and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from unskew.base.errors import UserError
+from unskew.base.tree import flatten
+from unskew.client.dry_run import DryRun
+from unskew.models.model import Model
+from unskew.protocol.method import Method, Task
+from unskew.wire.contract import Contract
+from unskew.wire.message import Received
+
+FEW_ROWS, MANY_ROWS = 1, 10_000  # numbers of rows between which a message's form changes if it depends on them at all
+REMEMBERED = 1_000  # contracts of clients with other numbers of rows
+ContractOf = Callable[[int], Contract]  # by the number of rows that a client reports
+
+
+@dataclass
+class _Phase:
+    """What contracts of a phase were derived from, and the contracts."""
+
+    parts: tuple[Any, ...]
+    form: Any
+    by_rows: dict[int, Contract] = field(default_factory=dict)
+    alike: Contract | None = None  # of all clients, where the number of rows plays no role
+
+
+class ExpectedReplies:
+    """The contracts of a run's phases."""
+
+    def __init__(self) -> None:
+        self._phases: dict[str, _Phase] = {}
+
+    def training(
+        self, method: Method, model: Model, task: Task, round: int, received: Received, sealed: bool = True
+    ) -> ContractOf:
+        """Of what clients send after training; what trains for an absent client seals nothing."""
+        phase = self._phase("training" if sealed else "stand-ins", method, received._asdict())
+        return lambda rows: _contract(
+            phase, rows, lambda n: DryRun(method, model, task, round, received, n).training(sealed)
+        )
+
+    def sharing(
+        self, method: Method, model: Model, task: Task, round: int, received: Received, part: str
+    ) -> ContractOf:
+        """Of what one part's exchange sends, which sees the model and no broadcasts."""
+        phase = self._phase(part, method, {"model": received.model})
+        return lambda rows: _contract(
+            phase, rows, lambda n: DryRun(method, model, task, round, received, n).sharing(part)
+        )
+
+    def _phase(self, name: str, method: Method, received: dict[str, Any]) -> _Phase:
+        """What is known of a phase; forgotten when the method's parts or the form of what they receive change."""
+        form = {path: (t.dtype, t.shape) for path, t in flatten(received).items()}
+        phase = self._phases.get(name)
+        if phase is None or (phase.parts, phase.form) != (method.parts, form):
+            phase = self._phases[name] = _Phase(method.parts, form)
+        return phase
+
+
+def _contract(phase: _Phase, rows: int, derive: Callable[[int], Contract]) -> Contract:
+    if phase.alike is not None:
+        return phase.alike
+    if not phase.by_rows and (alike := _alike(derive)):
+        phase.alike = alike
+        return alike
+    if rows not in phase.by_rows:
+        while len(phase.by_rows) >= REMEMBERED:
+            del phase.by_rows[next(iter(phase.by_rows))]
+        try:
+            phase.by_rows[rows] = derive(rows)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                "method: expected up, share and seal to run on tensors of zeros, from which the form of every message "
+                f"is worked out, found {type(error).__name__}: {error}"
+            ) from error
+    return phase.by_rows[rows]
+
+
+def _alike(derive: Callable[[int], Contract]) -> Contract | None:
+    """The contract of all clients, if neither few nor many rows change it."""
+    try:
+        few, many = derive(FEW_ROWS), derive(MANY_ROWS)
+    except UserError:
+        raise
+    except Exception:
+        return None  # a hook may ask for more rows than few, or for what is not there in many
+    return few if few == many else None

@@ -1,0 +1,536 @@
+"""Replies that are not as agreed are refused by name, and the round goes on as if their clients had not answered."""
+
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small import federation
+from torch import Tensor
+
+import unskew as us
+from unskew.base.errors import UserError
+from unskew.base.tree import State, flatten, tree_map
+from unskew.client.serve import serve, serve_bytes
+from unskew.config.experiment import Experiment
+from unskew.server.federation import Federation
+from unskew.server.inbox import Inbox, ReplyPolicy
+from unskew.server.loss_check import NotFiniteError
+from unskew.server.messages import RoundMessages
+from unskew.server.snapshot import Refusal, Report, Snapshot
+from unskew.wire.contract import RefusedError
+from unskew.wire.ledger import REFUSED, Ledger
+from unskew.wire.message import ClientReply, Request, decode_reply, decode_request, encode_reply, encode_request
+from unskew.wire.message import replies_one_by_one as one_by_one
+
+METHODS = ("fedavg", "scaffold", "flea")
+Change = Callable[[ClientReply], Iterator[ClientReply]]
+
+
+@pytest.fixture(params=METHODS)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def changed(fed: Federation, change: Change) -> Federation:
+    """The federation with an engine whose replies to training are changed on their way."""
+    train = fed.engine.train
+
+    def wrapped(*args: Any) -> Iterator[ClientReply]:
+        for reply in one_by_one(train(*args)):
+            yield from change(reply)
+
+    fed.engine.train = wrapped  # type: ignore[method-assign, assignment]
+    return fed
+
+
+def rounds(fed: Federation, count: int = 2) -> tuple[Snapshot, list[Report]]:
+    """Some rounds, and what they reported."""
+    snap, reports = fed.start(), []
+    for _ in range(count):
+        snap, report = fed.play(snap)
+        fed.store.commit()
+        reports.append(report)
+    return snap, reports
+
+
+def of_client(which: int, **fields: Any) -> Change:
+    def change(reply: ClientReply) -> Iterator[ClientReply]:
+        yield reply._replace(**fields) if reply.client == which else reply
+
+    return change
+
+
+def nobody(client: int) -> Change:
+    """A client that never answers."""
+
+    def change(reply: ClientReply) -> Iterator[ClientReply]:
+        if reply.client != client:
+            yield reply
+
+    return change
+
+
+def weights(reply: ClientReply, change: Callable[[State], State]) -> ClientReply:
+    """The reply with other weights."""
+    sent = reply.message["average"]
+    return reply._replace(message=reply.message | {"average": sent | {"weights": change(sent["weights"])}}, finite=None)  # type: ignore[arg-type]
+
+
+def same(one: Federation, other: Federation, engine_rounds: int = 2) -> tuple[Snapshot, Snapshot]:
+    """Both federations after some rounds, equal in every bit of server and clients."""
+    (a, _), (b, _) = rounds(one, engine_rounds), rounds(other, engine_rounds)
+    for left, right in ((a.model, b.model), (flatten(a.parts), flatten(b.parts))):
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[key], right[key]) for key in left)
+    kept = [{str(k): tree for k, tree in fed.store.entries.items()} for fed in (one, other)]
+    states = [flatten(tree) for tree in kept]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    return a, b
+
+
+SHAPES: dict[str, Callable[[State], State]] = {
+    "another shape": lambda w: w | {"2.bias": torch.zeros(4, dtype=w["2.bias"].dtype)},
+    "an axis more": lambda w: w | {"2.bias": w["2.bias"][None]},
+    "another type": lambda w: w | {"2.bias": w["2.bias"].float()},
+    "no bias": lambda w: {key: t for key, t in w.items() if key != "2.bias"},
+    "one more": lambda w: w | {"secret": torch.zeros(1)},
+    "no weights": lambda w: {},
+}
+
+
+@pytest.mark.parametrize("fault", SHAPES)
+def test_a_first_client_of_another_form_is_refused_and_the_others_are_not(name: str, engine: str, fault: str) -> None:
+    def spoil(reply: ClientReply) -> Iterator[ClientReply]:
+        yield weights(reply, SHAPES[fault]) if reply.client == 0 else reply
+
+    wrong = changed(federation(name, engine, absence=[]), spoil)
+    snap, _ = same(wrong, changed(federation(name, engine, absence=[]), nobody(0)))
+    assert (snap.sampled, snap.answered, snap.absent) == ({0, 1, 2}, {1, 2}, {0})
+    refused = [entry for entry in snap.ledger.entries if entry.kind == REFUSED]
+    assert [(e.round, e.phase, e.client, e.direction) for e in refused] == [(2, "train", 0, "up")]
+    assert refused[0].artefact.startswith("average/weights")
+    assert (refused[0].bytes > 0) is (fault != "no weights" or name == "scaffold")
+
+
+def test_when_all_clients_send_another_form_the_model_stays(name: str, engine: str) -> None:
+    def spoil(reply: ClientReply) -> Iterator[ClientReply]:
+        yield weights(reply, SHAPES["another shape"])
+
+    fed = changed(federation(name, engine, absence=[]), spoil)
+    before = fed.start().model
+    snap, reports = rounds(fed)
+    assert all(torch.equal(before[key], snap.model[key]) for key in before)
+    found = [(r.client, r.reason) for r in reports[0].refused]
+    said = "average/weights: 2.bias: expected float64 [3], found float64 [4]"
+    assert found == [(0, said), (1, said), (2, said)]
+    assert reports[0].dropped == [0, 1, 2]
+    assert not reports[0].terms
+
+
+def test_a_second_answer_is_refused(name: str, engine: str) -> None:
+    """Also one that differs, and one after an answer that was refused."""
+
+    def twice(reply: ClientReply) -> Iterator[ClientReply]:
+        yield reply
+        yield weights(reply, lambda w: tree_map(lambda t: 2 * t, w))
+
+    fed = changed(federation(name, engine, absence=[]), twice)
+    _, (report, *_) = rounds(fed, 1)
+    assert [(r.client, r.reason) for r in report.refused] == [
+        (k, "client: expected one answer, found a second one") for k in (0, 1, 2)
+    ]
+    assert report.dropped == []
+    same(changed(federation(name, engine, absence=[]), twice), federation(name, engine, absence=[]))
+
+
+def test_an_answer_to_another_round_is_refused(name: str, engine: str) -> None:
+    """A reply of round 1 that comes again in round 2, before the right one."""
+    old: list[ClientReply] = []
+
+    def late(reply: ClientReply) -> Iterator[ClientReply]:
+        old.append(reply)
+        if reply.client == 1 and reply.round == 2:
+            yield next(r for r in old if r.client == 1)
+        yield reply
+
+    fed = changed(federation(name, engine, absence=[]), late)
+    _, reports = rounds(fed)
+    assert [list(report.refused) for report in reports] == [
+        [],
+        [Refusal(1, "train", "round: expected an answer to round 2, found one to 1")],
+    ]
+    same(changed(federation(name, engine, absence=[]), late), federation(name, engine, absence=[]))
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [(7, "expected a number in 0..2, found 7"), (-2, "expected a number in 0..2, found -2"), (10**30, "found 1000")],
+)
+def test_an_unknown_client_is_refused(name: str, engine: str, other: int, found: str) -> None:
+    fed = changed(federation(name, engine, absence=[]), of_client(2, client=other))
+    snap, (report, *_) = rounds(fed, 1)
+    assert (len(report.refused), report.refused[0].client) == (1, -1)
+    assert found in report.refused[0].reason
+    assert (snap.answered, snap.absent, report.dropped) == ({0, 1}, {2}, [])
+
+
+def test_a_client_that_was_not_asked_is_refused(name: str, engine: str) -> None:
+    """Client 2 is away in round 2."""
+
+    def impostor(reply: ClientReply) -> Iterator[ClientReply]:
+        yield reply
+        if reply.round == 2 and reply.client == 0:
+            yield reply._replace(client=2)
+
+    snap, reports = rounds(changed(federation(name, engine), impostor))
+    assert [r.reason for r in reports[1].refused] == ["client: expected one that was asked, found another"]
+    assert (snap.sampled, snap.answered, snap.absent) == ({0, 1}, {0, 1}, {2})
+
+
+@pytest.mark.parametrize("rows", [0, -1, 10**9])
+def test_a_number_of_rows_out_of_range_is_refused(name: str, engine: str, rows: int) -> None:
+    fed = changed(federation(name, engine, absence=[]), of_client(1, rows=rows))
+    _, (report, *_) = rounds(fed, 1)
+    assert [r.reason for r in report.refused] == [f"rows: expected 1 to 10,000,000, found {rows:,}"]
+
+
+def test_clients_weigh_what_they_report(engine: str) -> None:
+    """The server's own table is not asked: client 1 of one row says that it has 22, twice client 0's."""
+    fed = changed(federation("fedavg", engine, absence=[]), of_client(1, rows=22))
+    seen: dict[int, State] = {}
+
+    def watched(reply: ClientReply) -> Iterator[ClientReply]:
+        seen[reply.client] = tree_map(torch.clone, reply.message["average"]["weights"])
+        yield reply
+
+    snap, _ = rounds(changed(fed, watched), 1)
+    for key, tensor in snap.model.items():
+        mean = (11 * seen[0][key] + 22 * seen[1][key] + 6 * seen[2][key]) / 39
+        torch.testing.assert_close(tensor, mean)
+
+
+def test_a_client_that_never_answers_is_asked_again(engine: str, spy: Any) -> None:
+    """Its exchange brought something, its training did not: it has not taken part."""
+    asked: list[list[int]] = []
+
+    class Digest(us.Part):
+        exchange = us.Exchange("before round", who="newcomers")
+        shares = {"digest": us.Artefact("digest")}
+
+        def share(self, client: us.Client) -> tuple[dict, State]:
+            return {"digest": torch.zeros(2)}, {}
+
+    fed = federation(spy(Digest), engine, absence=[])
+    share = fed.engine.share
+
+    def watched(round: int, part: str, received: Any, clients: list[int], mine: Any) -> Any:
+        asked.append(clients)
+        return share(round, part, received, clients, mine)
+
+    fed.engine.share = watched  # type: ignore[method-assign]
+    snap, _ = rounds(changed(fed, nobody(1)))
+    assert asked == [[0, 1, 2], [1]]
+    assert snap.seen == {0, 2}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_numbers_that_are_not_finite_are_refused(name: str, engine: str, value: float) -> None:
+    def spoil(reply: ClientReply) -> Iterator[ClientReply]:
+        yield weights(reply, lambda w: w | {"2.bias": w["2.bias"] * value}) if reply.client == 0 else reply
+
+    wrong = changed(federation(name, engine, absence=[]), spoil)
+    snap, _ = same(wrong, changed(federation(name, engine, absence=[]), nobody(0)))
+    sent = [(e.artefact, e.bytes) for e in snap.ledger.entries if e.client == 0 and e.direction == "up"]
+    assert ("weights", size(snap.model)) in sent  # it was sent, so it is listed
+    assert ("numbers: expected finite ones, found nan or infinity", 0) in sent
+
+
+def size(state: State) -> int:
+    return sum(t.nbytes for t in state.values())
+
+
+def test_a_norm_above_the_limit_is_refused(name: str, engine: str) -> None:
+    def spoil(reply: ClientReply) -> Iterator[ClientReply]:
+        yield weights(reply, lambda w: tree_map(lambda t: t + 1e4, w)) if reply.client == 0 else reply
+
+    wrong = changed(federation(name, engine, absence=[], max_norm=100.0), spoil)
+    _, reports = rounds(wrong, 1)
+    assert [r.client for r in reports[0].refused] == [0]
+    assert reports[0].refused[0].reason.startswith("average/weights: expected a norm of at most 100, found ")
+    again = changed(federation(name, engine, absence=[], max_norm=100.0), spoil)
+    same(again, changed(federation(name, engine, absence=[]), nobody(0)))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_or_is_refused(name: str, engine: str) -> None:
+    def spoil(reply: ClientReply) -> Iterator[ClientReply]:
+        bad = {key: term * math.nan for key, term in reply.terms.items()}
+        yield reply._replace(terms=bad) if reply.client == 0 else reply
+
+    with pytest.raises(NotFiniteError, match=r"round 1, client 0: expected finite loss terms, found .* nan"):
+        rounds(changed(federation(name, engine, absence=[]), spoil), 1)
+    wrong = changed(federation(name, engine, absence=[], on_bad_loss="refuse"), spoil)
+    _, (report, _) = rounds(wrong)
+    assert [(r.client, r.reason.split(",")[0]) for r in report.refused] == [(0, "loss: expected finite terms")]
+    assert report.terms.keys() == {1, 2}
+    again = changed(federation(name, engine, absence=[], on_bad_loss="refuse"), spoil)
+    same(again, changed(federation(name, engine, absence=[]), nobody(0)))
+
+
+def test_a_run_in_which_no_loss_is_finite_stops(engine: str) -> None:
+    def spoil(reply: ClientReply) -> Iterator[ClientReply]:
+        yield reply._replace(terms={key: term * math.nan for key, term in reply.terms.items()})
+
+    fed = changed(federation("fedavg", engine, absence=[], on_bad_loss="refuse"), spoil)
+    with pytest.raises(NotFiniteError, match="round 1: no client answered well; client 0: loss: expected finite"):
+        rounds(fed, 1)
+
+
+@pytest.mark.parametrize(("quorum", "counts"), [(None, True), (0.3, True), (0.34, False), (0.5, False)])
+def test_below_the_quorum_nothing_changes(name: str, engine: str, quorum: float | None, counts: bool) -> None:
+    """One of three sampled clients answers, in round 2; round 1 is complete."""
+
+    def alone(reply: ClientReply) -> Iterator[ClientReply]:
+        if reply.round == 1 or reply.client == 2:
+            yield reply
+
+    fed = changed(federation(name, engine, absence=[], quorum=quorum), alone)
+    before, _ = fed.play(fed.start())
+    fed.store.commit()
+    kept = {k: tree_map(torch.clone, fed.store.get(k)) for k in range(3)}
+    after, report = fed.play(before)
+    fed.store.commit()
+    assert report.below_quorum is not counts
+    moved = [key for key in before.model if not torch.equal(before.model[key], after.model[key])]
+    assert bool(moved) is counts
+    assert (after.round, after.sampled, after.answered, after.absent) == (2, {0, 1, 2}, {2}, {0, 1})
+    if not counts:
+        assert after.parts == before.parts
+        for k in range(3):
+            one, other = flatten(kept[k]), flatten(fed.store.get(k))
+            assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_quorum_is_a_share_of_the_sampled() -> None:
+    policy = ReplyPolicy(quorum=0.5)
+    assert [policy.enough(10, n) for n in (0, 4, 5, 10)] == [False, False, True, True]
+    assert not ReplyPolicy(quorum=0.01).enough(10, 0)
+    assert ReplyPolicy().enough(10, 0)
+    assert policy.enough(0, 0)  # nobody was there to be asked
+
+
+def test_settings_of_replies_are_in_the_identity_only_where_they_are_set() -> None:
+    plain = Experiment()
+    assert not {"quorum", "on_bad_loss", "max_norm"} & plain.counting().keys()
+    names = {Experiment(**{key: value}).identity() for key, value in (("quorum", 0.5), ("max_norm", 3.0))}
+    assert len(names | {plain.identity(), Experiment(on_bad_loss="refuse").identity()}) == 4
+
+
+def test_two_parts_that_stand_in_for_one_client_are_refused(spy: Any) -> None:
+    class Double(us.Part):
+        def stand_ins(self, server: us.Server, absent: list[int]) -> dict[int, us.StandIn]:
+            x = torch.zeros(2, 5, dtype=torch.float64)
+            return {k: us.StandIn(x, torch.zeros(2, dtype=torch.int64), 2) for k in absent}
+
+    method = [*spy(Double).split("+"), "test-digest"]
+    fed = federation(method, "loop")
+    with pytest.raises(UserError, match=r"client 2: expected one part that stands in for it, found .* and .*; remove"):
+        rounds(fed)
+
+
+def test_a_sampled_client_that_does_not_answer_is_stood_in_for(engine: str, spy: Any) -> None:
+    absent: list[list[int]] = []
+
+    class Watch(us.Part):
+        def stand_ins(self, server: us.Server, away: list[int]) -> dict[int, us.StandIn]:
+            absent.append(away)
+            return {}
+
+    rounds(changed(federation(spy(Watch), engine), nobody(1)))
+    assert absent == [[1], [1, 2]]
+
+
+# Bytes, and replies at random.
+
+
+def node(name: str) -> tuple[Federation, Request]:
+    """A federation and the request to its client 0."""
+    fed = federation(name, "loop", absence=[])
+    snap = fed.start()
+    return fed, Request("train", 1, 0, fed.received(snap))
+
+
+def inbox_of(fed: Federation, **policy: Any) -> Inbox:
+    """The inbox of round 1's training."""
+    snap = replace(fed.start(), round=1, ledger=Ledger())
+    fed = replace(fed.at_round(1), policy=ReplyPolicy(**policy))
+    received = fed.received(snap)
+    inbox = fed._inbox(snap, "train", [0, 1, 2], fed._training(1, received), Report())
+    for part in fed.method.parts:
+        if part.exchange is not None and part.exchange.when == "after training":
+            declared = {part.name: part.shares}
+            inbox.shares[part.name] = (declared, fed._sharing(1, received, part), fed._messages(declared))
+    return inbox
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "flea", "fedavg-topk", "fedavg-int8", "fedcurv"])
+def test_a_client_behind_bytes_answers_as_the_engine_does(method: str) -> None:
+    fed, request = node(method)
+    context = fed.engine.context  # type: ignore[attr-defined]
+    state = fed.store.get(0)
+    wanted = serve(context, request, state).reply
+    data, kept = serve_bytes(context, encode_request(request), state)
+    contract = fed._training(1, request.received)(wanted.rows)
+    found = decode_reply(data, contract.most_bytes + 2**20)
+    for one, other in ((wanted.message, found.message), (wanted.terms, found.terms), (wanted.mine, kept)):
+        a, b = flatten(one), flatten(other)
+        assert a.keys() == b.keys()
+        assert all(torch.equal(a[key], b[key]) for key in a)
+    assert (found.client, found.round, found.rows, found.mine) == (0, 1, wanted.rows, {})
+    assert inbox_of(fed).take_in(found)
+
+
+def test_a_request_comes_back_from_its_bytes() -> None:
+    _, request = node("scaffold")
+    found = decode_request(encode_request(request))
+    assert found[:3] == request[:3]
+    one, other = flatten(request.received._asdict()), flatten(found.received._asdict())
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_too_many_bytes_are_refused_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed, request = node("fedavg")
+    data = encode_reply(serve(fed.engine.context, request, {}).reply)  # type: ignore[attr-defined]
+    most = fed._training(1, request.received)(11).most_bytes
+    assert len(data) <= most
+    monkeypatch.setattr("unskew.wire.message._unpack", lambda data: pytest.fail("parsed"))
+    with pytest.raises(RefusedError, match=f"expected at most {most:,} bytes, found {most + 1:,}"):
+        decode_reply(data + b"x" * (most + 1 - len(data)), most)
+
+
+def paths(reply: ClientReply) -> list[str]:
+    return list(flatten({"message": reply.message, "shared": reply.shared}))
+
+
+def put(reply: ClientReply, path: str, change: Callable[[dict, str], None]) -> ClientReply:
+    """The reply with one tensor changed, by its path."""
+
+    def copied(tree: Any) -> Any:
+        return {key: copied(inner) for key, inner in tree.items()} if isinstance(tree, dict) else tree
+
+    tree = {"message": copied(reply.message), "shared": copied(reply.shared)}
+    *folders, name = path.split("/")
+    at: Any = tree
+    for folder in folders:
+        at = at[folder]
+    change(at, name)
+    return reply._replace(message=tree["message"], shared=tree["shared"], finite=None)
+
+
+def spoilt(draw: Any, t: Tensor, kind: str) -> Tensor | None:
+    """A tensor that must not pass, or None where this one cannot be spoilt so."""
+    if kind == "reshape":
+        extra = draw(st.integers(1, 3))
+        return torch.zeros(*t.shape, extra + 1, dtype=t.dtype) if t.ndim else torch.zeros(extra, dtype=t.dtype)
+    if kind == "retype":
+        return t.to(draw(st.sampled_from([d for d in (torch.float16, torch.float32, torch.int32) if d != t.dtype])))
+    if not t.is_floating_point() or not t.numel():
+        return None
+    flat = t.flatten().clone()
+    place = draw(st.integers(0, t.numel() - 1))
+    flat[place] = {"nan": math.nan, "inf": draw(st.sampled_from([math.inf, -math.inf])), "huge": 1e9}[kind]
+    return flat.view(t.shape)
+
+
+KINDS = ("drop", "add", "reshape", "retype", "nan", "inf", "huge", "round", "client", "rows", "terms")
+VALID: dict[str, tuple[Federation, ClientReply]] = {}
+
+
+def valid(name: str) -> tuple[Federation, ClientReply]:
+    if name not in VALID:
+        fed, request = node(name)
+        VALID[name] = fed, serve(fed.engine.context, request, fed.store.get(0)).reply  # type: ignore[attr-defined]
+    return VALID[name]
+
+
+@settings(max_examples=700, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_no_mutated_reply_is_accepted(data: st.DataObject) -> None:
+    """Drop, add, reshape, retype, NaN, infinity, huge norm, other round, client, rows or loss terms."""
+    draw = data.draw
+    name, kind = draw(st.sampled_from(("fedavg", "scaffold", "flea", "fedavg-topk"))), draw(st.sampled_from(KINDS))
+    fed, reply = valid(name)
+    path = draw(st.sampled_from(paths(reply)))
+    if kind == "round":
+        reply = reply._replace(round=draw(st.integers(-3, 9).filter(lambda r: r != 1)))
+    elif kind == "client":
+        reply = reply._replace(client=draw(st.one_of(st.integers(-9, -1), st.integers(3, 2**70))))
+    elif kind == "rows":
+        reply = reply._replace(rows=draw(st.one_of(st.integers(-9, 0), st.integers(10_000_001, 2**70))))
+    elif kind == "terms":
+        terms = draw(st.sampled_from([{"nobody": torch.tensor(1.0)}, {"ce": torch.zeros(2)}, {"ce": torch.tensor(1)}]))
+        reply = reply._replace(terms=terms)
+    elif kind == "drop":
+        reply = put(reply, path, lambda at, key: at.pop(key))
+    elif kind == "add":
+        extra = draw(st.text(min_size=1, max_size=8).filter(lambda key: "/" not in key))
+        if f"{path.rpartition('/')[0]}/{extra}" in paths(reply):
+            return
+        reply = put(reply, path, lambda at, key: at.update({extra: torch.zeros(1)}))
+    else:
+        tensor = flatten({"message": reply.message, "shared": reply.shared})[path]
+        bad = spoilt(draw, tensor, kind)
+        if bad is None:
+            return
+        reply = put(reply, path, lambda at, key: at.update({key: bad}))
+    inbox = inbox_of(fed, max_norm=1e6)
+    assert not inbox.take_in(reply)
+    assert not inbox.messages.clients
+    assert not inbox.answered
+    assert len(inbox.report.refused) == 1
+    assert all(isinstance(messages, RoundMessages) and not messages.clients for _, _, messages in inbox.shares.values())
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_no_mutated_bytes_crash_or_pass_as_another_form(data: st.DataObject) -> None:
+    """Truncated, over-long, overwritten: refused, or a reply that the inbox judges as any other."""
+    draw = data.draw
+    name = draw(st.sampled_from(("fedavg", "scaffold", "flea", "fedavg-topk")))
+    fed, reply = valid(name)
+    plain = encode_reply(reply)
+    kind = draw(st.sampled_from(("cut", "longer", "overwrite", "noise", "header")))
+    if kind == "cut":
+        found = plain[: draw(st.integers(0, len(plain) - 1))]
+    elif kind == "longer":
+        found = plain + draw(st.binary(min_size=1, max_size=64))
+    elif kind == "overwrite":
+        at, some = draw(st.integers(0, len(plain) - 1)), draw(st.binary(min_size=1, max_size=16))
+        found = plain[:at] + some + plain[at + len(some) :]
+    elif kind == "noise":
+        found = draw(st.binary(max_size=300))
+    else:
+        value = draw(
+            st.one_of(st.none(), st.booleans(), st.text(), st.integers(), st.lists(st.integers()), st.floats())
+        )
+        head = {"round": 1, "client": 0, "rows": 11} | {draw(st.sampled_from(("round", "client", "rows"))): value}
+        told = json.dumps(head).encode()
+        (length,) = struct.unpack_from("<I", plain)
+        found = struct.pack("<I", len(told)) + told + plain[4 + length :]
+    try:
+        heard = decode_reply(found, len(plain) + 2**16)
+    except RefusedError:
+        return
+    assert kind not in ("cut", "longer", "noise")
+    inbox = inbox_of(fed)
+    if inbox.take_in(heard):  # other numbers, in the form that was agreed on
+        assert paths(heard) == paths(reply) or sorted(paths(heard)) == sorted(paths(reply))
+        assert (heard.round, heard.client in (0, 1, 2), heard.rows >= 1) == (1, True, True)

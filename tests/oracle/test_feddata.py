@@ -2,9 +2,11 @@
 
 import pytest
 import torch
-from toolbox import equal, federation, last_model, messages, played
+from toolbox import equal, federation, last_model, messages, network, played
+from torch.nn import functional as F
 
 from unskew.client.feed import BatchFeed
+from unskew.protocol.part import Sizes
 
 SIZES = (30, 25, 4, 1)  # with a tenth: 3, 2, 0 and 0 rows
 
@@ -44,6 +46,33 @@ def test_an_epoch_is_longer_and_weights_are_not() -> None:
     for name, tensor in snap.model.items():
         want = sum(n * w[name] for n, w in zip(SIZES, weights)) / sum(SIZES)
         torch.testing.assert_close(tensor, want)
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_a_client_trains_as_plain_torch_does_on_its_rows_and_the_pools_each_with_its_own_label(engine: str) -> None:
+    """Positions of the plan's order beyond the client's own rows are rows of the pool, in the order of the clients."""
+    sizes = (6, 5, 11, 1)  # with two fifths: 2, 2, 4 and 0 rows in the pool
+    fed = federation([{"feddata": {"fraction": 0.4}}], sizes, engine={"name": engine})
+    source, plan, work = fed.engine.context.client_rows, fed.engine.context.plan, fed.task.work
+    picks = [
+        plan.part_draws(fed.method.parts[-1], "share", 1, k, Sizes(n, 0, work.batch, 3, {}))["pick"]
+        for k, n in enumerate(sizes)
+    ]
+    pool = torch.cat([source.index[k][pick] for k, pick in enumerate(picks) if pick.min() >= 0])
+    assert len(pool) == 8
+    ((snap, _),) = played(fed, 1)
+    for client, sent in messages(snap).items():
+        rows = torch.cat([source.index[int(client)], pool])
+        x, y = source.prepare(source.x[rows]).double(), source.y[rows]
+        net = network().double()
+        optimiser = torch.optim.SGD(net.parameters(), work.lr, work.momentum, weight_decay=work.weight_decay)
+        order = plan.order(1, int(client), len(rows), work)
+        for index, weight in zip(order.index, order.weight):
+            chosen = index[weight > 0]
+            optimiser.zero_grad()
+            F.cross_entropy(net(x[chosen]), y[chosen]).backward()
+            optimiser.step()
+        torch.testing.assert_close(sent["average"]["weights"], dict(net.state_dict()), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("norm", [False, True])

@@ -119,6 +119,14 @@ def test_stream_cycles_through_its_rows() -> None:
     assert len(set(index[10:].tolist())) == 2
 
 
+def test_every_pass_over_a_stream_is_shuffled_anew() -> None:
+    """30 rows, 9 steps of 10: three passes, each a permutation and none in the order of another."""
+    rows = Stream(torch.zeros(30, 2), torch.zeros(30))
+    passes = [p.tolist() for p in PLAN.stream_order(1, 0, "public", rows, 9, 10).view(3, 30)]
+    assert all(sorted(each) == list(range(30)) for each in passes)
+    assert len({tuple(each) for each in (*passes, range(30))}) == 4
+
+
 def test_uniform_stream_draws_with_replacement() -> None:
     """1000 draws of 5 rows: each about 200 times, standard deviation 12.6, five of them allowed."""
     rows = Stream(torch.zeros(5, 2), torch.zeros(5), order="uniform")

@@ -144,6 +144,24 @@ def test_means_are_of_disjoint_groups_and_the_rest_is_dropped() -> None:
     assert len(set(pick.flatten().tolist())) == 20
 
 
+def test_means_are_of_shuffled_rows_and_not_of_neighbours() -> None:
+    """Those that the plan picked for each client: no group is a run of consecutive rows, and each client's differ."""
+    sizes = (25, 25, 20)
+    fed = federation([{"fedmix": {"group": 5}}], sizes)
+    ((snap, _),) = played(fed, 1)
+    source, part, plan = fed.engine.context.client_rows, fed.method.parts[-1], fed.engine.context.plan
+    picks = [plan.part_draws(part, "share", 1, k, Sizes(n, 0, 4, 3, {}))["pick"] for k, n in enumerate(sizes)]
+    for size, pick in zip(sizes, picks):
+        assert sorted(pick.flatten().tolist()) == list(range(size))
+        assert not (pick.sort(1).values.diff(dim=1) == 1).all(1).any()
+    assert not torch.equal(picks[0], picks[1])
+    rows = torch.cat([source.index[k][pick] for k, pick in enumerate(picks)])
+    torch.testing.assert_close(
+        snap.parts["mix"]["means"], source.prepare(source.x[rows]).double().mean(1), rtol=1e-12, atol=1e-14
+    )
+    torch.testing.assert_close(snap.parts["mix"]["labels"], F.one_hot(source.y[rows], 3).double().mean(1))
+
+
 def test_means_of_one_label() -> None:
     """Every soft label is a hard one; groups of two labels are dropped."""
     fed = federation([{"fedmix": {"group": 3, "same_class": True}}], SIZES)

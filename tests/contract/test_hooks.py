@@ -53,6 +53,51 @@ def test_newcomers_share_once(when: str, engine: str, spy: Any) -> None:
     assert shared == [[0, 1, 2], [], []]
 
 
+@pytest.mark.parametrize("when", ["before round", "after merge"])
+def test_an_exchange_every_third_round_runs_in_rounds_3_6_and_9(when: str, engine: str, spy: Any) -> None:
+    """Rounds count from 1, so the first exchange comes after two rounds without one."""
+
+    class EveryThird(us.Part):
+        exchange = us.Exchange(when, every=3, model=False)
+        shares = {"n": us.Artefact("counts", reduce="sum")}
+
+        def share(self, client: us.Client) -> tuple[dict, State]:
+            return {"n": client.facts.rows}, {}
+
+    fed = federation(spy(EveryThird), engine, rounds=10, absence=[])
+    snap, rounds = fed.start(), []
+    for _ in range(10):
+        snap, _ = fed.play(snap)
+        rounds += [snap.round] if any(e.part == "spy" for e in snap.ledger.entries) else []
+    assert rounds == [3, 6, 9]
+
+
+@pytest.mark.parametrize("method", ["spy+fedavg", "fedavg+spy"])
+def test_merge_sees_the_old_model_wherever_the_part_is_listed(method: str, spy: Any) -> None:
+    """The owner of the model merges last; `step` comes after it and sees the new model."""
+    seen: dict[str, list[State]] = {"merge": [], "step": []}
+
+    class Watch(us.Part):
+        def merge(self, server: us.Server, messages: Messages) -> us.Server:
+            seen["merge"].append(server.model)
+            return server
+
+        def step(self, server: us.Server) -> us.Server:
+            seen["step"].append(server.model)
+            return server
+
+    spy(Watch)
+    fed = federation(method)
+    first = fed.start()
+    second, _ = fed.play(first)
+    third, _ = fed.play(second)
+    assert [part.owner for part in fed.method.merge_order] == [False, False, True]
+    assert not any(torch.equal(first.model[name], second.model[name]) for name in first.model)
+    for where, want in {"merge": [first, second], "step": [second, third]}.items():
+        for model, snap in zip(seen[where], want, strict=True):
+            assert all(torch.equal(model[name], tensor) for name, tensor in snap.model.items()), where
+
+
 @pytest.mark.parametrize("policy", ["average", "local"])
 def test_model_that_was_not_sent_is_not_there(policy: str, engine: str, spy: Any) -> None:
     class Peek(us.Part):

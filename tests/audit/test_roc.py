@@ -33,6 +33,30 @@ def test_the_rate_at_few_false_positives_is_that_of_a_real_threshold() -> None:
     assert true_at(np.array([0.0, 0.5, 1.0]), np.array([0.0, 0.9, 1.0]), 0.4) == 0.0  # nothing in between is claimed
 
 
+@pytest.mark.parametrize(("rate", "others", "allowed"), [(0.001, 1000, 1), (0.01, 100, 1), (0.01, 300, 3)])
+def test_exactly_as_many_false_positives_as_the_rate_says_are_allowed(rate: float, others: int, allowed: int) -> None:
+    """Members and non-members take turns from the highest score down, so each false positive finds one more member.
+
+    Before the first false positive one of eight members is found, with k of them 1 + k; the rest of the non-members
+    are below all members. One non-member fewer, and k false positives are more than the rate.
+    """
+    inside = np.arange(8, 0, -1.0)
+    outside = np.concatenate([inside - 0.5, np.zeros(others - 8)])
+    false, true = curve(inside, outside)
+    assert true_at(false, true, rate) == (1 + allowed) / 8
+    assert true_at(*curve(inside, outside[:-1]), rate) == allowed / 8
+    assert true_at(*curve(inside, np.append(outside, 0.0)), rate) == (1 + allowed) / 8
+    at_rate = next(each for each in roc(inside, outside, draws=2).rates if each.false_rate == rate)
+    assert at_rate.found.value == 100 * (1 + allowed) / 8
+    assert at_rate.resolved
+
+
+def test_a_rate_that_arithmetic_made_a_hair_too_small_still_counts() -> None:
+    """1 - 0.9 is 0.09999999999999998: one of ten non-members is within it."""
+    inside, outside = np.array([3.0, 1.0]), np.array([2.0, *np.zeros(9)])
+    assert true_at(*curve(inside, outside), 1 - 0.9) == 1.0
+
+
 def test_scores_that_say_nothing_are_worth_half() -> None:
     found = roc(np.zeros(40), np.zeros(60))
     assert found.auc.value == 0.5

@@ -135,6 +135,22 @@ def test_scores_do_not_depend_on_how_candidates_are_grouped_by_the_attack() -> N
     assert there.auc.value == pytest.approx(1 - back.auc.value)
 
 
+def test_a_shadow_never_sees_a_row_twice_and_shadows_see_different_rows() -> None:
+    """Half of 60 rows each, drawn without replacement: 30 different ones, with their own labels."""
+    known, drawn = Examples(torch.arange(60.0)[:, None], 100 + torch.arange(60)), list[Examples]()
+    shadows(lambda rows, seed: drawn.append(rows) or {}, known, count=8, seed=3)
+    sets = [frozenset(rows.x[:, 0].tolist()) for rows in drawn]
+    assert [len(rows) for rows in drawn] == [len(rows) for rows in sets] == [30] * 8
+    assert len(set(sets)) == 8
+    assert all(torch.equal(rows.y, 100 + rows.x[:, 0].long()) for rows in drawn)
+
+
+def test_a_shadow_on_all_known_rows_sees_each_of_them_once() -> None:
+    known, drawn = Examples(torch.arange(20.0)[:, None], torch.arange(20)), list[Examples]()
+    shadows(lambda rows, seed: drawn.append(rows) or {}, known, count=2, share=1.0)
+    assert all(sorted(rows.y.tolist()) == list(range(20)) for rows in drawn)
+
+
 def test_one_shadow_is_too_few() -> None:
     with pytest.raises(us.UserError, match="at least 2 shadow models"):
         shadows(like_a_client(_model(), _model().initial, SHORT), _rows()[2], count=1)

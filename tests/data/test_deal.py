@@ -1,0 +1,99 @@
+"""Where a full client gets nothing more and where a draw is good enough: at the bound, one below and one above."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from unskew.data import deal
+from unskew.methods.shared.subset import subset
+
+
+class GivenShares(np.random.RandomState):
+    """A generator whose Dirichlet draws are given beforehand."""
+
+    def __init__(self, shares: list[list[float]]) -> None:
+        super().__init__(0)
+        self.shares: Iterator[list[float]] = iter(shares)
+
+    def dirichlet(self, alpha: np.ndarray, size: None = None) -> np.ndarray:
+        return np.array(next(self.shares))
+
+
+def piles_of(*sizes: int) -> list[np.ndarray]:
+    """Row numbers of classes that have so many rows."""
+    return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+
+
+# Eight clients. Client 0 gets `held` of the 64 rows of class 0 and client 1 the rest; then half of class 1 would be
+# client 0's and half client 2's. A client is full from (64 + rows of class 1) / 8 rows on.
+FULL = [
+    (64, 15, True),  # 128 / 8 = 16
+    (64, 16, False),
+    (64, 17, False),
+    (66, 16, True),  # 130 / 8 = 16.25: not rounded down
+    (66, 17, False),
+]
+
+
+def shares_of(held: int) -> list[list[float]]:
+    """Of both classes, exact in binary."""
+    return [[held / 64, 1 - held / 64, *[0.0] * 6], [0.5, 0.0, 0.5, *[0.0] * 5]]
+
+
+@pytest.mark.parametrize(("second", "held", "room"), FULL)
+def test_a_client_with_exactly_its_part_of_the_rows_is_full_in_released_draws(
+    second: int, held: int, room: bool
+) -> None:
+    _, cuts, _ = deal.released_once(GivenShares(shares_of(held)), piles_of(64, second), 8, 0.1, cap=True)
+    assert np.diff(cuts[0], prepend=0, append=64).tolist() == [held, 64 - held, *[0] * 6]
+    got = [second // 2, 0, second // 2] if room else [0, 0, second]
+    assert np.diff(cuts[1], prepend=0, append=second).tolist() == [*got, *[0] * 5]
+
+
+@pytest.mark.parametrize(("second", "held", "room"), FULL)
+def test_a_client_with_exactly_its_part_of_the_rows_is_full_in_draws_by_counts(
+    second: int, held: int, room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = iter(shares_of(held))
+
+    def shares(log: np.ndarray, room: np.ndarray) -> np.ndarray:
+        open_shares = np.array([next(drawn)]) * room
+        return open_shares / open_shares.sum()
+
+    monkeypatch.setattr(deal, "_shares", shares)
+    (table,) = deal._tables(np.random.default_rng(0), np.array([64, second]), 8, 0.1, True, 1)
+    assert table[0].tolist() == [held, 64 - held, *[0] * 6]
+    got = [second // 2, 0, second // 2] if room else [0, 0, second]
+    assert table[1].tolist() == [*got, *[0] * 5]
+
+
+def test_without_a_cap_a_full_client_gets_its_share() -> None:
+    _, cuts, smallest = deal.released_once(GivenShares(shares_of(17)), piles_of(64, 64), 8, 0.1, cap=False)
+    assert np.diff(cuts[1], prepend=0, append=64).tolist() == [32, 0, 32, *[0] * 5]
+    assert smallest == 0
+
+
+@pytest.mark.parametrize(("least", "draw", "rows_of_smallest"), [(1, 1, 2), (2, 1, 2), (3, 2, 3), (4, 3, 4), (5, 3, 4)])
+def test_released_draws_stop_at_the_first_whose_smallest_client_has_the_least(
+    least: int, draw: int, rows_of_smallest: int
+) -> None:
+    """The smaller of two clients has 2, 3 and 4 of 16 rows in draws 1, 2 and 3, and there are three draws at most."""
+    old = GivenShares([[n / 16, 1 - n / 16] for n in (2, 3, 4)])
+    rows, tries, smallest = deal.released(old, piles_of(16), 2, 0.1, True, least, 3)
+    assert (tries, smallest) == (draw, rows_of_smallest)
+    assert [len(each) for each in rows] == [rows_of_smallest, 16 - rows_of_smallest]
+
+
+@pytest.mark.parametrize(("rows", "picked"), [(9, 0), (10, 1), (11, 1), (19, 1), (20, 2), (21, 2)])
+def test_a_released_tenth_of_the_rows_is_rounded_down_at_whole_tenths(rows: int, picked: int) -> None:
+    pick = subset(np.random.default_rng(0), rows, 0.1, 1, True)
+    assert (pick >= 0).sum() == picked
+    assert pick.max() < rows
+
+
+@pytest.mark.parametrize(("rows", "least", "picked"), [(4, 1, 1), (14, 1, 1), (14, 2, 2), (16, 2, 2), (26, 2, 3)])
+def test_the_papers_share_is_at_least_the_least(rows: int, least: int, picked: int) -> None:
+    assert (subset(np.random.default_rng(0), rows, 0.1, least, False) >= 0).sum() == picked

@@ -105,6 +105,34 @@ def test_rounds_equal_plain_pytorch(local: dict[str, Any]) -> None:
         torch.testing.assert_close(snap.model, w, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_an_optimiser_that_forgets_after_every_step_is_a_fresh_one_of_torchs_at_each(
+    optimiser: str, engine: str
+) -> None:
+    """Momentum and Adam's averages and counter start from nothing at every step, as in FLea's released code."""
+    local = {"epochs": 2, "batch": 4, "lr": 0.1, "weight_decay": 1e-3, "optimiser": optimiser, "scope": "step"}
+    local |= {"momentum": 0.9} if optimiser == "sgd" else {}
+    fed = federation("fedavg", local=local, engine={"name": engine})
+    source, plan, work = fed.engine.context.client_rows, fed.engine.context.plan, fed.task.work
+    start = fed.start().model
+    ((snap, _),) = played(fed, 1)
+    for client, rows in enumerate(SIZES):
+        net = network().double()
+        net.load_state_dict(start)
+        order = plan.order(1, client, rows, work)
+        for index, weight in zip(order.index, order.weight):
+            chosen = source.index[client][index[weight > 0]]
+            fresh: torch.optim.Optimizer = torch.optim.Adam(net.parameters(), 0.1, weight_decay=1e-3)
+            if optimiser == "sgd":
+                fresh = torch.optim.SGD(net.parameters(), 0.1, 0.9, weight_decay=1e-3)
+            fresh.zero_grad()
+            F.cross_entropy(net(source.x[chosen].double()), source.y[chosen]).backward()
+            fresh.step()
+        sent = messages(snap)[str(client)]["average"]["weights"]
+        torch.testing.assert_close(sent, dict(net.state_dict()), rtol=1e-9, atol=1e-10)
+
+
 def test_uniform_federation_takes_the_plain_mean() -> None:
     fed = federation("fedavg", weights="uniform")
     start = fed.start().model

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+import numpy as np
 import parts  # noqa: F401  (registers the test-only methods)
 import pytest
 import torch
@@ -15,7 +16,7 @@ from small import METHODS, dataset, experiment, federation, network
 import unskew as us
 from unskew.base.errors import UserError
 from unskew.base.tree import as_state, flatten
-from unskew.client.plan import Plan
+from unskew.client.plan import Plan, weights
 from unskew.config.recipe import load
 from unskew.protocol import registry
 from unskew.protocol.method import hyper_parameters
@@ -247,13 +248,18 @@ def client_states(folder: Path) -> dict[str, bytes]:
 def test_any_filler_gives_the_same_gradients(method: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without BatchNorm a weight-0 sample changes nothing, whichever row it is."""
     plain = outcome(method, engine, False).told
-    order = Plan.order
+    orders, changed = Plan.orders, []
 
-    def other_filler(self: Plan, *args: Any) -> Any:
-        made = order(self, *args)
-        return type(made)(torch.where(made.weight > 0, made.index, 0), made.weight)
+    def other_filler(self: Plan, round: int, clients: Any, rows: Any, work: Any) -> Any:
+        made = orders(self, round, clients, rows, work)
+        for n, order in zip(rows, made):
+            filled = np.where(weights(n, work) > 0, order, 0)
+            changed.append(bool((filled != order).any()))
+            order[:] = filled
+        return made
 
-    monkeypatch.setattr(Plan, "order", other_filler)
+    monkeypatch.setattr(Plan, "orders", other_filler)
     other = everything(federation(method, engine)).told
+    assert any(changed)
     for name in plain:
         torch.testing.assert_close(other[name], plain[name], msg=lambda text, n=name: f"{n}: {text}", **TOLERANCE)

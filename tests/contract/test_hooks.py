@@ -78,7 +78,7 @@ def test_merge_sees_the_old_model_wherever_the_part_is_listed(method: str, spy: 
     seen: dict[str, list[State]] = {"merge": [], "step": []}
 
     class Watch(us.Part):
-        def merge(self, server: us.Server, messages: Messages) -> us.Server:
+        def merge(self, server: us.Server, messages: us.Messages) -> us.Server:
             seen["merge"].append(server.model)
             return server
 

@@ -5,6 +5,7 @@ import torch
 from toolbox import equal, federation, last_model, leaves_of, messages, network, played, view_of
 from torch.nn import functional as F
 
+from unskew.base.tree import flatten
 from unskew.methods.fedcurv import Curvature
 from unskew.models.model import Model
 from unskew.protocol.part import Sizes
@@ -19,7 +20,7 @@ def test_reduced_penalty_and_gradient() -> None:
     w = torch.tensor([0.5, 0.5], requires_grad=True)
     model = Model(network())
     received = {"U": {"w": U[1] + U[2]}, "V": {"w": U[1] * W[1] + U[2] * W[2]}}
-    mine = {"u w": torch.zeros(2), "v w": torch.zeros(2)}
+    mine = {"u": {"w": torch.zeros(2)}, "v": {"w": torch.zeros(2)}}
     view = view_of(model, {"w": w}, torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64), received=received, mine=mine)
     loss = Curvature().loss(view)
     full = sum((U[j] * (w - W[j]) ** 2).sum() for j in (1, 2))
@@ -32,7 +33,7 @@ def test_own_curvature_does_not_count() -> None:
     """Client 1 subtracts its own: only client 2's penalty is left, 3 w_0^2 at w = (.5, .5) up to its constant 0."""
     model = Model(network())
     received = {"U": {"w": U[1] + U[2]}, "V": {"w": U[1] * W[1] + U[2] * W[2]}}
-    mine = {"u w": U[1], "v w": U[1] * W[1]}
+    mine = {"u": {"w": U[1]}, "v": {"w": U[1] * W[1]}}
     w = torch.tensor([0.5, 0.5], requires_grad=True)
     view = view_of(model, {"w": w}, torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64), received=received, mine=mine)
     assert Curvature().loss(view).item() == 0.75
@@ -52,8 +53,8 @@ def test_lambda_zero_is_fedavg() -> None:
 def test_server_holds_the_sum_of_the_latest_of_all_clients() -> None:
     fed = federation("fedcurv", participation=0.5)
     for snap, _ in played(fed, 5):
-        for name, total in snap.parts["curv"].items():
-            kept = sum(tree["curv"][name] for tree in fed.store.entries.values())
+        for name, total in flatten(snap.parts["curv"]).items():
+            kept = sum(flatten(tree["curv"])[name] for tree in fed.store.entries.values())
             torch.testing.assert_close(total, kept, rtol=1e-10, atol=1e-13)
 
 
@@ -73,7 +74,7 @@ def test_fisher_is_the_mean_of_squared_batch_gradients() -> None:
         loss = F.cross_entropy(model.run(leaves, context.client_rows.prepare(source.x[rows])), source.y[rows])
         squares.append([g.pow(2) for g in torch.autograd.grad(loss, list(leaves.values()))])
     for (name, _), *grads in zip(leaves.items(), *squares):
-        torch.testing.assert_close(fed.store.get(1)["curv"][f"u {name}"], sum(grads) / len(grads))
+        torch.testing.assert_close(fed.store.get(1)["curv"]["u"][name], sum(grads) / len(grads))
 
 
 def _sizes(rows: int) -> Sizes:

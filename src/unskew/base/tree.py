@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
-Tree = dict[str, State]  # part -> its state
+PartState = dict[str, Any]  # what a part keeps: tensors by name, which may be grouped once, as in {"u": {...}}
+Tree = dict[str, PartState]  # part -> its state
 Role = Literal["parameter", "statistic", "counter"]
 
 

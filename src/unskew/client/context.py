@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from unskew.base.tree import Tree
+from unskew.base.tree import Tree, tree_map
 from unskew.client.plan import Plan
 from unskew.client.round import PRIVATE
 from unskew.client.rows import ClientRows
@@ -84,7 +84,7 @@ class ClientContext:
             draws = self.plan.part_draws(part, "init", 0, client, sizes)
             state = part.client_init(self.model, Newcomer(client, facts, draws))
             if state:
-                tree[part.name] = {name: self._there(tensor) for name, tensor in state.items()}
+                tree[part.name] = tree_map(self._there, state)
         return tree
 
     @cached_property

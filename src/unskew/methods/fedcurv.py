@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from unskew.base.tree import State, Value
+from unskew.base.tree import PartState, State, Value
 from unskew.models.model import Model
 from unskew.protocol.client_view import Client, Newcomer
 from unskew.protocol.method import Task
@@ -46,36 +46,36 @@ class Curvature(Part):
         batches = -(-len(order) // sizes.batch)
         return {"pick": F.pad(order, (0, batches * sizes.batch - len(order)), value=-1).view(batches, sizes.batch)}
 
-    def client_init(self, model: Model, client: Newcomer) -> State:
-        return _pair(model)
+    def client_init(self, model: Model, client: Newcomer) -> PartState:
+        return _zeros(model)
 
-    def server_init(self, model: Model, task: Task) -> State:
-        return _pair(model)
+    def server_init(self, model: Model, task: Task) -> PartState:
+        return _zeros(model)
 
     def down(self, server: Server) -> dict[str, Value]:
-        return {"U": _half(server.mine, "u"), "V": _half(server.mine, "v")}
+        return {"U": server.mine["u"], "V": server.mine["v"]}
 
     def loss(self, view: View) -> Tensor:
         terms = []
         for name, w in view.parameters.items():
             if name not in view.received["U"]:
                 continue
-            p = view.received["U"][name] - view.mine[f"u {name}"]  # (3)
-            q = view.received["V"][name] - view.mine[f"v {name}"]
+            p = view.received["U"][name] - view.mine["u"][name]  # (3)
+            q = view.received["V"][name] - view.mine["v"][name]
             terms.append((p * w * w - 2 * q * w).sum())
         return self.lam * torch.stack(terms).sum()  # (4)
 
-    def share(self, client: Client) -> tuple[dict[str, Value], State]:
+    def share(self, client: Client) -> tuple[dict[str, Value], PartState]:
         u = self._fisher(client)  # (1)
-        new = _joined(u, {name: u[name] * client.state[name] for name in u})
-        change = {name: new[name] - client.mine[name] for name in new}
-        return {"du": _half(change, "u"), "dv": _half(change, "v")}, new  # (2)
+        v = {name: u[name] * client.state[name] for name in u}
+        du, dv = (_minus(new, client.mine[key]) for key, new in (("u", u), ("v", v)))
+        return {"du": du, "dv": dv}, {"u": u, "v": v}  # (2)
 
     def collect(self, server: Server, shared: Messages) -> Server:
         if not shared:
             return server
-        change = _joined(shared.sum("du"), shared.sum("dv"))
-        return server.replace(mine={name: total + change[name] for name, total in server.mine.items()})  # (2)
+        sums = {key: _plus(total, shared.sum(f"d{key}")) for key, total in server.mine.items()}
+        return server.replace(mine=sums)  # (2)
 
     def _fisher(self, client: Client) -> State:
         """Mean over batches of the squared gradient; a batch that is padding only does not count."""
@@ -95,17 +95,16 @@ class Curvature(Part):
         return {name: t / count for name, t in total.items()}
 
 
-def _pair(model: Model) -> State:
-    zeros = {name: torch.zeros_like(model.initial[name]) for name in model.shared}
-    return _joined(zeros, zeros)
+def _zeros(model: Model) -> PartState:
+    return {key: {name: torch.zeros_like(model.initial[name]) for name in model.shared} for key in ("u", "v")}
 
 
-def _joined(u: State, v: State) -> State:
-    return {f"u {name}": t for name, t in u.items()} | {f"v {name}": t for name, t in v.items()}
+def _plus(a: State, b: State) -> State:
+    return {name: a[name] + b[name] for name in a}
 
 
-def _half(both: State, which: str) -> State:
-    return {name.split(" ", 1)[1]: t for name, t in both.items() if name.startswith(f"{which} ")}
+def _minus(a: State, b: State) -> State:
+    return {name: a[name] - b[name] for name in a}
 
 
 method("fedcurv", "fedavg", "curv")

@@ -149,7 +149,7 @@ class FLea(Part):
         owners, pairs, task = server.mine["owners"], server.mine["pairs"], server.task
         exposure = 100 * len(pairs) / task.clients**2  # (8)
         told = {"buffer": len(owners), "owners": len(torch.unique(owners)), "exposure": exposure}
-        labels = server.mine.get("labels", owners)
+        labels: Any = server.mine.get("labels", owners)
         counts = labels.sum(0) if labels.ndim > 1 else torch.bincount(labels, minlength=task.classes)
         return told | {f"buffer/{c}": count for c, count in enumerate(counts.tolist())}
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unskew.base.errors import UserError
-from unskew.base.tree import State
+from unskew.base.tree import PartState, State
 from unskew.models.model import Model
 from unskew.protocol.view import Frozen
 
@@ -28,7 +28,7 @@ class End:
 
     start: State
     final: State
-    mine: State
+    mine: PartState
     received: dict[str, Any]
     facts: ClientFacts
     steps: Tensor
@@ -57,7 +57,7 @@ class Client:
 
     model: Model
     state: State
-    mine: State
+    mine: PartState
     draws: State
     facts: ClientFacts
     _x: Tensor  # rows of all clients

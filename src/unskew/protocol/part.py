@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from unskew.base.errors import UserError
-from unskew.base.tree import Message, State, Value
+from unskew.base.tree import Message, PartState, State, Value
 
 if TYPE_CHECKING:
     from unskew.models.model import Model
@@ -107,12 +107,12 @@ class Part:
         """Meet the siblings and the work, refuse clashes before any data are read, return the part."""
         return self
 
-    def client_init(self, model: Model, client: Newcomer) -> State:
+    def client_init(self, model: Model, client: Newcomer) -> PartState:
         """State of a client never seen before; lazy, so a function of its arguments alone."""
         return {}
 
-    def server_init(self, model: Model, task: Task) -> State:
-        """State of the server before round 1."""
+    def server_init(self, model: Model, task: Task) -> PartState:
+        """State of the server before round 1; like a client's, tensors by name that may be grouped once."""
         return {}
 
     def now(self, round: int, work: Work) -> tuple[Part, Work]:
@@ -120,7 +120,7 @@ class Part:
         return self, work
 
     # training
-    def streams(self, received: dict[str, Any], mine: State) -> dict[str, Stream]:
+    def streams(self, received: dict[str, Any], mine: PartState) -> dict[str, Stream]:
         """Further rows for this round; an empty one is not seen by the loss."""
         return {}
 
@@ -148,15 +148,15 @@ class Part:
         """Artefacts to broadcast, the same for every client."""
         return {}
 
-    def up(self, end: End) -> tuple[dict[str, Value], State]:
+    def up(self, end: End) -> tuple[dict[str, Value], PartState]:
         """Artefacts to send after training, and the client's new state; an empty one keeps the old."""
         return {}, end.mine
 
-    def share(self, client: Client) -> tuple[dict[str, Value], State]:
+    def share(self, client: Client) -> tuple[dict[str, Value], PartState]:
         """Artefacts outside training, at `exchange`, and the client's new state; an empty one keeps the old."""
         return {}, client.mine
 
-    def seal(self, letter: OutgoingUpdate) -> tuple[Message, State]:
+    def seal(self, letter: OutgoingUpdate) -> tuple[Message, PartState]:
         """What leaves in place of the message, and the client's new state; an empty one keeps the old."""
         return letter.message, letter.mine
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from unskew.base.tree import State
+from unskew.base.tree import PartState, State
 from unskew.models.model import Model
 from unskew.protocol.method import Task
 
@@ -55,7 +55,7 @@ class Server:
     """The server as one part sees it; hooks return a changed copy (`replace`)."""
 
     model: State
-    mine: State
+    mine: PartState
     round: int
     net: Model
     task: Task

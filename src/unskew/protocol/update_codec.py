@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from unskew.base.errors import UserError
-from unskew.base.tree import Message, State
+from unskew.base.tree import Message, PartState, State
 
 Form = dict[str, tuple[torch.dtype, tuple[int, ...]]]  # word -> type and shape of one tensor of a code
 
@@ -36,7 +36,7 @@ class OutgoingUpdate:
     place: Place
     start: State  # the model that the client received
     names: tuple[str, ...]  # of the tensors in the update
-    mine: State = field(default_factory=dict)
+    mine: PartState = field(default_factory=dict)
     draws: State = field(default_factory=dict)
 
     @property

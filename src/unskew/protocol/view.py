@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from unskew.base.tree import State
+from unskew.base.tree import PartState, State
 from unskew.models.model import Model
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class View:
     _pass: Pass
     start: State  # the received model
     received: dict[str, Any]  # this part's broadcasts
-    mine: State  # this client's state of this part
+    mine: PartState  # this client's state of this part
     draws: State
     counts: Tensor  # [classes] rows of this client
     clock: Clock

@@ -155,7 +155,7 @@ class Folder:
         """The snapshot, the clients' state and the tables of a checkpoint, every file checked against its hash."""
         check_whole(self.path, manifest["files"])
         here = self.path / manifest["folder"]
-        tree = unflatten(safetensors.torch.load_file(here / "server.safetensors", str(device)), 3)
+        tree = unflatten(safetensors.torch.load_file(here / "server.safetensors", str(device)), 4)
         for name, columns in (("metrics", METRICS), ("ledger", LEDGER), ("times", TIMES)):
             self.tables[name] = Table.read(columns, here / f"{name}.parquet")
         self._client_files = dict(manifest["clients"])
@@ -163,7 +163,7 @@ class Folder:
         self._messages = {int(round): files for round, files in manifest.get("messages", {}).items()}
         for k, entry in self._client_files.items():
             check_whole(self.path, {entry["file"]: entry["hash"]})
-            store.restore(int(k), unflatten(safetensors.torch.load_file(self.path / entry["file"]), 2))
+            store.restore(int(k), unflatten(safetensors.torch.load_file(self.path / entry["file"]), 3))
         page = manifest["ledger"]
         ledger = Ledger([], page["bytes_up"], page["bytes_down"], page["holders"])
         last = manifest.get("last_round", {})  # older checkpoints lack it

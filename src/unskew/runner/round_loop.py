@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from unskew.base.errors import UserError
 from unskew.base.signals import uninterrupted
-from unskew.base.tree import Tree
+from unskew.base.tree import Tree, flatten
 from unskew.client.round import with_private
 from unskew.client.rows import to_device
 from unskew.engines.engine import Score, sum_of
@@ -96,6 +96,7 @@ class Player:
         if manifest is not None:
             self._check_world(manifest["world"])
             snap = self.folder.load(manifest, self.store, engine.device)
+            self._check_parts(snap)
             federation.model.initial.update(self.folder.read_initial())
             self._last, self._saved_round = snap, snap.round
             metrics = self.folder.tables["metrics"].frame()
@@ -122,6 +123,16 @@ class Player:
                 f"{self.folder.path}: expected the {' and '.join(other)} this run began with, found other contents; "
                 "resume with the same or choose another --out"
             )
+
+    def _check_parts(self, snap: Snapshot) -> None:
+        """What parts keep must have the names that they know: another version may have had others."""
+        for part, state in self.federation.start().parts.items():
+            if missing := sorted(flatten(state).keys() - flatten(snap.parts.get(part, {})).keys()):
+                raise UserError(
+                    f"{self.folder.path}: expected {missing[0]} in the state of part {part}, found none: the "
+                    "checkpoint is of another version of unskew; finish this run with that version, or start with "
+                    "another --out"
+                )
 
     def _round(self, before: Snapshot) -> Snapshot:
         """One round with its rows; complete, it becomes what an interruption would save."""

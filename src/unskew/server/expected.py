@@ -14,7 +14,7 @@ from unskew.protocol.method import Method, Task
 from unskew.wire.contract import Contract
 from unskew.wire.message import Received
 
-FEW_ROWS, MANY_ROWS = 1, 10_000  # numbers of rows between which a message's form changes if it depends on them at all
+FEW_ROWS = 1  # a form that is the same for so few rows and for the most that were reported does not depend on them
 REMEMBERED = 1_000  # contracts of clients with other numbers of rows
 ContractOf = Callable[[int], Contract]  # by the number of rows that a client reports
 
@@ -26,7 +26,8 @@ class _Phase:
     parts: tuple[Any, ...]
     form: Any
     by_rows: dict[int, Contract] = field(default_factory=dict)
-    alike: Contract | None = None  # of all clients, where the number of rows plays no role
+    alike: Contract | None = None  # of all clients with at most `most` rows
+    most: int = 0
 
 
 class ExpectedReplies:
@@ -63,32 +64,32 @@ class ExpectedReplies:
 
 
 def _contract(phase: _Phase, rows: int, derive: Callable[[int], Contract]) -> Contract:
-    if phase.alike is not None:
+    if phase.alike is not None and rows <= phase.most:
         return phase.alike
-    if not phase.by_rows and (alike := _alike(derive)):
-        phase.alike = alike
-        return alike
-    if rows not in phase.by_rows:
-        while len(phase.by_rows) >= REMEMBERED:
-            del phase.by_rows[next(iter(phase.by_rows))]
-        try:
-            phase.by_rows[rows] = derive(rows)
-        except UserError:
-            raise
-        except Exception as error:
-            raise UserError(
-                "method: expected up, share and seal to run on tensors of zeros, from which the form of every message "
-                f"is worked out, found {type(error).__name__}: {error}"
-            ) from error
-    return phase.by_rows[rows]
-
-
-def _alike(derive: Callable[[int], Contract]) -> Contract | None:
-    """The contract of all clients, if neither few nor many rows change it."""
+    if rows in phase.by_rows:
+        return phase.by_rows[rows]
     try:
-        few, many = derive(FEW_ROWS), derive(MANY_ROWS)
+        found = derive(rows)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            "method: expected up, share and seal to run on tensors of zeros, from which the form of every message is "
+            f"worked out, found {type(error).__name__}: {error}"
+        ) from error
+    if not phase.by_rows and found == (phase.alike or _of_few(derive)):
+        phase.alike, phase.most = phase.alike or found, rows
+        return phase.alike
+    while len(phase.by_rows) >= REMEMBERED:
+        del phase.by_rows[next(iter(phase.by_rows))]
+    phase.alike, phase.by_rows[rows] = None, found
+    return found
+
+
+def _of_few(derive: Callable[[int], Contract]) -> Contract | None:
+    try:
+        return derive(FEW_ROWS)
     except UserError:
         raise
     except Exception:
-        return None  # a hook may ask for more rows than few, or for what is not there in many
-    return few if few == many else None
+        return None  # a hook may need more rows than that

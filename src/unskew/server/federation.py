@@ -20,6 +20,7 @@ from unskew.base.errors import UserError
 from unskew.base.gc_pause import gc_paused
 from unskew.base.per_client import PerClient
 from unskew.base.tree import State
+from unskew.client.rows import to_device
 from unskew.models.model import Model
 from unskew.protocol.method import Method, Task
 from unskew.protocol.part import Artefact, Exchange, Part, check_declared
@@ -63,7 +64,7 @@ class Federation:
         """Before round 1."""
         device = self.engine.device
         parts = {p.name: s for p in self.method.parts if (s := p.server_init(self.model, self.task))}
-        moved = {name: {k: t.to(device) for k, t in state.items()} for name, state in parts.items()}
+        moved = to_device(parts, device)
         model = {name: tensor.to(device) for name, tensor in self.model.initial.items()}
         return Snapshot(0, model, moved, frozenset(), Ledger())
 

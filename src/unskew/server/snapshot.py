@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from unskew.base.tree import State, Tree
+from unskew.base.tree import State, Tree, flatten
 from unskew.wire.ledger import Ledger
 
 
@@ -25,7 +25,7 @@ class Snapshot:
     def versions(self) -> dict[tuple[str, str], int]:
         """How often each of its tensors was written to, by part and name."""
         held = {"the model's": self.model} | self.parts
-        return {(part, name): t._version for part, state in held.items() for name, t in state.items()}
+        return {(part, name): t._version for part, state in held.items() for name, t in flatten(state).items()}
 
 
 class Refusal(NamedTuple):

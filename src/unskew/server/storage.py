@@ -84,7 +84,7 @@ class _File:
         path.write_bytes(safetensors.numpy.save(arrays))  # a full disk is then an OSError, which the runner explains
 
     def tree(self) -> Tree:
-        return unflatten(safetensors.torch.load_file(self._path), 2)
+        return unflatten(safetensors.torch.load_file(self._path), 3)
 
 
 def _own(t: Tensor) -> Tensor:

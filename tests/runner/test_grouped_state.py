@@ -1,0 +1,68 @@
+"""A part's state may be grouped once; such a state is kept on disk, saved and loaded as it was."""
+
+import json
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+import unskew as us
+from runner import toys
+from unskew.base.codec import to_bytes
+from unskew.base.errors import Stopped
+from unskew.base.tree import Tree, flatten
+from unskew.results.folder import Folder, manifest_of
+from unskew.runner.run import run
+from unskew.server.storage import OnDisk
+
+
+def test_state_comes_back_from_disk_with_its_groups(tmp_path: Path) -> None:
+    curv = {"u": {"0.weight": torch.arange(3.0)}, "v": {"0.weight": torch.ones(2)}}
+    tree: Tree = {"curv": curv, "other": {"c": torch.ones(1)}}
+    storage = OnDisk(tmp_path / "state")
+    kept = storage.keep(tree)
+    found = kept.tree()
+    assert flatten(found).keys() == flatten(tree).keys()
+    assert torch.equal(found["curv"]["u"]["0.weight"], torch.arange(3.0))
+
+
+def test_a_stopped_run_with_grouped_state_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    def play(out: Path, rounds: int, resume: bool = False) -> bytes:
+        run(
+            us.Experiment(**toys.settings(method="fedcurv", rounds=rounds)), data=toys.dataset(), out=out, resume=resume
+        )
+        return (out / "model.safetensors").read_bytes()
+
+    whole = play(tmp_path / "whole", 4)
+
+    def stop(done: us.Round) -> None:
+        if done.round == 2:
+            raise KeyboardInterrupt
+
+    settings = toys.settings(method="fedcurv", rounds=4)
+    with pytest.raises((KeyboardInterrupt, us.UserError, Stopped)):
+        run(us.Experiment(**settings), data=toys.dataset(), out=tmp_path / "parts", callbacks=[stop])
+    assert play(tmp_path / "parts", 4, resume=True) == whole
+
+
+def test_a_checkpoint_with_other_names_is_refused_by_name(tmp_path: Path) -> None:
+    """FedCurv once kept `u 0.weight` where it now keeps u and v as groups."""
+    out = tmp_path / "run"
+    settings = toys.settings(method="fedcurv", rounds=4)
+
+    def stop(done: us.Round) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises((KeyboardInterrupt, us.UserError, Stopped)):
+        run(us.Experiment(**settings), data=toys.dataset(), out=out, callbacks=[stop])
+    manifest = manifest_of(out)
+    assert manifest is not None
+    name = f"{manifest['folder']}/server.safetensors"
+    old = {key.replace("curv/u/", "curv/u "): t for key, t in safetensors.torch.load_file(out / name).items()}
+    folder = Folder(out)
+    manifest["files"][name] = folder.write(name, to_bytes(old))
+    folder.write("checkpoint/manifest.json", json.dumps(manifest).encode())
+    folder.close()
+    with pytest.raises(us.UserError, match=r"expected u/.* in the state of part curv, found none: the checkpoint"):
+        run(us.Experiment(**settings), data=toys.dataset(), out=out, resume=True)

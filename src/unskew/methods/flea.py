@@ -24,7 +24,7 @@ code. It runs the head twice, here it runs once.
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch

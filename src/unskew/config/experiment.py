@@ -9,12 +9,15 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from unskew.base.config_base import Named, Strict
+from unskew.base.errors import one_of
 from unskew.config.local_config import LocalConfig
 from unskew.config.stop import StopConfig
 from unskew.config.track import TrackConfig, written_as_list
 from unskew.data.partition import Partition
+from unskew.engines import registry as engines
 from unskew.models.norms import BatchNormPolicy
 from unskew.protocol import registry
 from unskew.protocol.method import Method, hyper_parameters
@@ -56,8 +59,18 @@ class ModelConfig(Named):
 
 
 class EngineConfig(Named):
-    name: Literal["auto", "loop", "stacked"] = Field("auto", description="auto: stacked on a GPU, loop on the CPU")
+    name: str = Field("auto", description="auto: stacked on a GPU, loop on the CPU; plain is for debugging")
     workers: int | None = Field(None, ge=1, description="processes of the loop engine; empty means the cores")
+
+    @field_validator("name")
+    @classmethod
+    def _registered(cls, value: str) -> str:
+        known = engines.names()
+        if value not in known:
+            # The type and context of a Literal's error, so that a recipe's mistake is explained in the same words.
+            listed = ", ".join(map(repr, known))
+            raise PydanticCustomError("literal_error", "{text}", {"expected": listed, "text": one_of(known, value)})
+        return value
 
 
 class EvaluateConfig(Strict):

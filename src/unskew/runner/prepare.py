@@ -25,10 +25,9 @@ from unskew.data import Dataset, skew
 from unskew.data.augment import Augment, augmented_once
 from unskew.data.cache_of_splits import Parts
 from unskew.data.partition import split
-from unskew.engines.engine import Engine, EngineContext
-from unskew.engines.loop.loop_engine import LoopEngine
+from unskew.engines import registry as engines
+from unskew.engines.engine import EngineContext
 from unskew.engines.stacked.memory import available_memory
-from unskew.engines.stacked.stacked_engine import StackedEngine
 from unskew.models.model import Model
 from unskew.protocol.method import Task
 from unskew.protocol.work import Work
@@ -110,7 +109,7 @@ def prepare(
     world = {"data": fingerprint(rows_of_data), "partition": _rows_print(parts), "model": _model_print(net)}
     keep_freed_memory()
     # The engine last: it may fork, and what fails above must not leave processes behind.
-    engine = _engine(experiment, context)
+    engine = engines.make(experiment.engine.name, context, experiment.engine.workers or cores())
     by_rows, policy = experiment.weights == "samples", experiment.reply_policy()
     federation = Federation(method, net, task, sampling, engine, store, by_rows, rows, policy=policy)
     warned = [f"warning    {line}" for line in too_many(sampling)]
@@ -239,13 +238,6 @@ def _client_rows(
 def _splits(dataset: Dataset, device: torch.device) -> dict[str, tuple[Tensor, Tensor]]:
     named = {"test": dataset.test} | ({"validation": dataset.validation} if dataset.validation else {})
     return {name: (rows.x.to(device), rows.y.to(device)) for name, rows in named.items()}
-
-
-def _engine(experiment: Experiment, context: EngineContext) -> Engine:
-    name, on_gpu = experiment.engine.name, context.device.type == "cuda"
-    if name == "stacked" or (name == "auto" and on_gpu):
-        return StackedEngine(context)
-    return LoopEngine(context, experiment.engine.workers or cores())
 
 
 def _storage(context: EngineContext, sampling: Sampling, folder: Path | None) -> Storage:

@@ -8,7 +8,7 @@ engine maps `step_loss`, `finish` and `Client` over a cohort; `client_round` is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -18,7 +18,7 @@ from unskew.base.tree import Message, State, Tree
 from unskew.models.model import Model
 from unskew.protocol.client_view import ClientFacts, End
 from unskew.protocol.method import Method
-from unskew.protocol.optimiser import GradientRule, Optimiser, by_torch
+from unskew.protocol.optimiser import Optimiser
 from unskew.protocol.view import Batch, Clock, Pass, View
 from unskew.protocol.work import Work, clipped
 from unskew.wire.message import Received
@@ -174,13 +174,7 @@ def begin(model: Model, state: State) -> tuple[State, State]:
 
 
 def client_round(
-    method: Method,
-    model: Model,
-    received: Received,
-    mine: Tree,
-    feed: Feed,
-    after: After,
-    descent_of: Callable[[Sequence[Tensor], Work], GradientRule] = by_torch,
+    method: Method, model: Model, received: Received, mine: Tree, feed: Feed, after: After
 ) -> tuple[Message, Message, Tree, dict[str, Tensor]]:
     """One client's round: train on the feed, exchanges after training, then `up`.
 
@@ -189,14 +183,12 @@ def client_round(
     work, facts = feed.work, feed.facts
     received = with_private(received, mine)
     leaves, buffers = begin(model, received.model)
-    descent = descent_of(list(leaves.values()), work)
-    optimiser = work.make(leaves.values(), descent=descent)
+    optimiser = work.make(leaves.values())
     terms: dict[str, Tensor] = {}
     seen_by_steps = for_steps(method, received)
     for step in range(feed.steps):
         now = feed.at(step)
-        with descent.watching():
-            loss, (buffers, seen) = step_loss(method, model, leaves, buffers, seen_by_steps, mine, facts, now)
+        loss, (buffers, seen) = step_loss(method, model, leaves, buffers, seen_by_steps, mine, facts, now)
         descend_step(loss, optimiser, work, stacked=False)
         terms = {name: terms.get(name, 0) + term for name, term in seen.items()}
     final = {name: leaf.detach() for name, leaf in leaves.items()} | buffers

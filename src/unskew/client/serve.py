@@ -6,10 +6,7 @@ A worker process, a cluster's actor and a node of a real federation all call `se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
-
-from torch import Tensor
 
 from unskew.base.tree import Message, State, Tree, pack
 from unskew.client.context import ClientContext
@@ -18,11 +15,7 @@ from unskew.client.round import client_round, with_private
 from unskew.client.rows import ClientRows, to_device
 from unskew.client.seal import seal_draws, seal_one
 from unskew.client.share import share_draws, share_one
-from unskew.protocol.optimiser import GradientRule, by_torch
-from unskew.protocol.work import Work
 from unskew.wire.message import ClientReply, Request, decode_request, encode_reply
-
-GradientRuleOf = Callable[[Sequence[Tensor], Work], GradientRule]
 
 
 class Served(NamedTuple):
@@ -33,12 +26,12 @@ class Served(NamedTuple):
     computed: int
 
 
-def serve(context: ClientContext, request: Request, state: Tree, gradient_rule_of: GradientRuleOf = by_torch) -> Served:
+def serve(context: ClientContext, request: Request, state: Tree) -> Served:
     """What a client answers; an empty state is that of a newcomer."""
     state = to_device(state, context.device) if state else context.newcomer(request.client)
     if request.task == "share":
         return Served(_share(context, request, state), 0, 0)
-    return train(context, context.client_rows, request, state, gradient_rule_of)
+    return train(context, context.client_rows, request, state)
 
 
 def serve_bytes(context: ClientContext, data: bytes, state: Tree) -> tuple[bytes, Tree]:
@@ -47,13 +40,7 @@ def serve_bytes(context: ClientContext, data: bytes, state: Tree) -> tuple[bytes
     return encode_reply(reply), reply.mine
 
 
-def train(
-    context: ClientContext,
-    client_rows: ClientRows,
-    request: Request,
-    state: Tree,
-    gradient_rule_of: GradientRuleOf = by_torch,
-) -> Served:
+def train(context: ClientContext, client_rows: ClientRows, request: Request, state: Tree) -> Served:
     """One client's round. Rows other than the context's are a stand-in's, which shares and seals nothing."""
     round, client, received = request.round, request.client, request.received
     own = client_rows is context.client_rows
@@ -68,7 +55,7 @@ def train(
             mine = mine | ({part: kept} if kept else {})
         return shared, mine
 
-    message, shared, kept, terms = client_round(method, context.model, received, state, feed, after, gradient_rule_of)
+    message, shared, kept, terms = client_round(method, context.model, received, state, feed, after)
     if own:
         message, kept = seal_one(context, round, received, message, kept, seal_draws(context, round, client))
     rows = len(client_rows.index[client])

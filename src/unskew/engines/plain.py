@@ -65,7 +65,8 @@ class PlainEngine:
         for client in clients:
             state = to_device(mine(client), self.device)
             sent, kept = self._share(round, part, client, with_private(received, state).model, state)
-            yield ClientReply(client, {part: sent} if sent else {}, {part: kept} if kept else {}, {})
+            rows = len(self.context.client_rows.index[client])
+            yield ClientReply(client, round, rows, {part: sent} if sent else {}, {part: kept} if kept else {})
 
     def verify_finite(self) -> bool:
         """No reply claims to be finite, so the server looks at each one when it arrives."""
@@ -105,7 +106,8 @@ class PlainEngine:
         if client_rows is context.client_rows:  # a stand-in's message does not travel
             message, state = seal_one(context, round, received, message, state, seal_draws(context, round, client))
         self._padding.add(feed.needed, steps * work.batch)
-        return ClientReply(client, pack(message), state, terms, shared)
+        rows = len(client_rows.index[client])
+        return ClientReply(client, round, rows, pack(message), state, terms, shared)
 
     def _descend(self, feed: BatchFeed, start: Received, mine: Tree) -> tuple[State, State]:
         """The local steps: the final model, and the mean of each loss term."""

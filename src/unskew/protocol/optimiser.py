@@ -43,11 +43,6 @@ class GradientRule(NamedTuple):
 PLAIN = GradientRule()
 
 
-def by_torch(leaves: Sequence[Tensor], work: Work) -> GradientRule:
-    """How one client's leaves are moved: by PyTorch's own functions, whatever they are."""
-    return PLAIN
-
-
 class Optimiser:
     """Moves leaves in place; `state` has each leaf's slots by name.
 

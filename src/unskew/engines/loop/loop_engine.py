@@ -12,23 +12,19 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
 from unskew.base.tree import State, Tree, flatten, unflatten
 from unskew.client.rows import to_device
 from unskew.client.serve import serve, train
-from unskew.engines.channels_last import Flatten, to_channels_last
+from unskew.engines.channels_last import replace_flatten, to_channels_last
 from unskew.engines.engine import AddUp, EngineContext, Score, one_thread, sum_of
-from unskew.engines.loop.pieces import Linear, in_pieces
 from unskew.engines.loop.workers import Workers, can_fork
 from unskew.engines.stacked.widths import Padding
-from unskew.protocol.optimiser import by_torch
 from unskew.protocol.server_view import StandIn
 from unskew.wire.message import ClientReply, Received, Request
 
 CHUNK = 500  # rows scored at once
 TOLD = ("message", "mine", "terms", "shared")  # of a reply, by a worker
-ON_A_CPU: dict[type[nn.Module], type[nn.Module]] = {nn.Flatten: Flatten, nn.Linear: Linear}
 DEEP = 9  # more levels than any message has
 Requests = Iterator[tuple[dict[str, Any], State]]  # made one by one: a client's state may come from a file
 
@@ -39,12 +35,10 @@ class LoopEngine:
     name = "loop"
 
     def __init__(self, context: EngineContext, workers: int) -> None:
-        self.device = context.device
-        self.context, self._descent_of = context, by_torch
+        self.context, self.device = context, context.device
         if self.device.type == "cpu":
-            model = context.model.rewritten(for_cpu)
-            layout = partial(to_channels_last, model=model)
-            self.context, self._descent_of = replace(context, model=model, layout=layout), in_pieces
+            model = context.model.rewritten(replace_flatten)
+            self.context = replace(context, model=model, layout=partial(to_channels_last, model=model))
         self.add_up: AddUp | None = None  # answers come one by one
         self._received, self._padding = Received({}, {}), Padding()
         many = workers > 1 and can_fork() and self.device.type == "cpu"
@@ -82,7 +76,7 @@ class LoopEngine:
             state = to_device(mine.get(client) or self.context.newcomer(client, client_rows), self.device)
             with one_thread():
                 request = Request("train", round, client, received)
-                reply, *counted = train(self.context, client_rows, request, state, self._descent_of)
+                reply, *counted = train(self.context, client_rows, request, state)
             self._padding.add(*counted)
             yield reply
 
@@ -130,13 +124,6 @@ class LoopEngine:
             )
             return {}, {"confusion": score.confusion, "loss": torch.tensor(score.loss, dtype=torch.float64)}
         request = Request(header["do"], header["round"], header["client"], self._received, header.get("part", ""))
-        reply, trained, computed = serve(self.context, request, unflatten(body, DEEP), self._descent_of)
+        reply, trained, computed = serve(self.context, request, unflatten(body, DEEP))
         about = {name: getattr(reply, name) for name in ("client", "round", "rows")}
         return about | {"computed": (trained, computed)}, flatten({name: getattr(reply, name) for name in TOLD})
-
-
-def for_cpu(blocks: nn.Sequential) -> nn.Sequential:
-    """The same blocks and tensors with layers that know what a CPU's memory is like."""
-    for layer in blocks.modules():
-        layer.__class__ = ON_A_CPU.get(type(layer), type(layer))
-    return blocks

@@ -7,7 +7,6 @@ compiler when the first one is made, which costs a run's start more than its fir
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -37,7 +36,6 @@ class GradientRule(NamedTuple):
 
     gradients: Callable[[Tensor, Sequence[Tensor]], list[Any]] = gradients
     sgd: Callable[..., None] = sgd  # takes what torch's takes and does what that does
-    watching: Callable[[], AbstractContextManager[None]] = nullcontext  # while a step's loss is computed
 
 
 PLAIN = GradientRule()

@@ -18,7 +18,7 @@ from unskew.engines.stacked.lowrank_grad import Factors, who_takes
 
 
 class Product(torch.autograd.Function):
-    """rows [..., b, i] @ weights [..., o, i]^T to [..., b, o], weights as `kind`; a gradient lies as what it is of.
+    """rows [m, b, i] @ weights [m, o, i]^T to [m, b, o], weights as `kind`; gradients use the layout of their tensor.
 
     `factors` may take the gradient of the weights as it comes: then there is none here.
     """
@@ -39,8 +39,8 @@ class Product(torch.autograd.Function):
         if into_weights and ctx.factors is not None and ctx.factors.take(weights, g, rows):
             into_weights = False
         return (
-            g @ cast if into_rows else None,
-            (g.mT @ rows).to(weights.dtype) if into_weights else None,
+            torch.bmm(g, cast) if into_rows else None,
+            torch.bmm(g.mT, rows).to(weights.dtype) if into_weights else None,
             None,
             None,
         )

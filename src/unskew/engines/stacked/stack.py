@@ -147,9 +147,9 @@ class _WidthStep:
         self.slots = [_head(stack.slots[k], width) for k in self.leaves]
         leaves, sgd = list(self.leaves.values()), kernels.sgd_kernel(stack.context.device)
         plain = self.work.optimiser == "sgd" and self.work.clip is None
-        self.factors = Factors(t for t in leaves if sgd and plain and t.ndim == 3)
-        self.descent = GradientRule(self.factors.gradients, sgd, self.factors.watching) if sgd else PLAIN
-        self.optimiser = self.work.make(leaves, self.slots, stack.lr, self.descent)
+        self.factors = Factors(leaves if sgd and plain else [])
+        descent = GradientRule(self.factors.gradients, sgd) if sgd else PLAIN
+        self.optimiser = self.work.make(leaves, self.slots, stack.lr, descent)
         model, method, received = stack.context.model, stack.method, stack.received
         self.each = vmap(lambda p, b, k, f, n: step_loss(method, model, p, b, received, k, f, n))
         self.step: Callable[[], None] = CudaGraph(self._step, stack.context.device, stack.pool)
@@ -157,7 +157,7 @@ class _WidthStep:
     def _step(self) -> None:
         stack, width = self.stack, self.width
         now = tree_map(lambda t: t[:width], stack.batches.take())
-        with self.descent.watching():
+        with self.factors.watching():
             losses, (buffers, seen) = self.each(self.leaves, self.buffers, self.mine, self.facts, now)
         descend_step(losses.sum(), self.optimiser, self.work, stacked=True)
         if buffers:  # one launch for all of them

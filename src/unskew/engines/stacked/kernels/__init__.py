@@ -96,11 +96,11 @@ def broadcast_to_clients(places: list[Tensor], values: list[Tensor]) -> None:
 
 
 def matmul(rows: Tensor, weights: Tensor) -> Tensor:
-    """rows [..., b, i] @ weights [..., o, i]^T to [..., b, o]; of a stack by our own kernel where it is faster."""
+    """rows [m, b, i] @ weights [m, o, i]^T to [m, b, o], by our own kernel where it is faster."""
     single = rows.dtype == weights.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
-    reads = rows.ndim == 3 and rows.shape[1] <= FEW and LARGE <= weights[0].numel() < NUMBERS
+    reads = rows.shape[1] <= FEW and LARGE <= weights[0].numel() < NUMBERS
     if not (single and reads and has_tf32() and supported(rows, weights)):
-        return rows @ weights.mT
+        return torch.bmm(rows, weights.mT)
     from unskew.engines.stacked.kernels.matmul_fp32 import product
 
     return product(rows.contiguous(), weights.contiguous())

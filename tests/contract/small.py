@@ -28,7 +28,7 @@ VARIANTS: dict[str, list] = {
     "feddata-half": ["feddata", {"pool": {"fraction": 0.5}}],
     "feddata-released": ["feddata", {"pool": {"fraction": 0.5, "preset": "released"}}],
 }
-ENGINES = ("loop", "stacked")
+ENGINES = ("plain", "loop", "stacked")
 # SGD without a limit on gradients, which would need them whole.
 LOCAL = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
 ABSENT = [{"clients": [2], "rounds": [2, 3]}]

@@ -1,4 +1,4 @@
-"""What the federation promises to parts, one promise a test, in both engines where an engine is involved."""
+"""What the federation promises to parts, one promise a test, in every engine where an engine is involved."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -27,7 +27,7 @@ def test_known_is_each_clients_own_and_made_once_a_round(engine: str, spy: Any) 
     snap, _ = fed.play(fed.start())
     made.clear()
     _, report = fed.play(snap)
-    assert len(made) == (3 if engine == "loop" else 1)  # for each client, or for all of them at once
+    assert len(made) == (1 if engine == "stacked" else 3)  # for each client, or for all of them at once
     facts = fed.engine.context.client_rows.facts
     assert {k: terms["spy"] for k, terms in report.terms.items()} == {k: facts(k).counts[0].item() for k in range(3)}
 

@@ -59,16 +59,16 @@ def test_the_round_is_played_again_and_the_message_refused(engine: str, spoilt: 
 
 def test_engines_agree_on_a_round_that_was_played_again(spoilt: Any) -> None:
     ends = []
-    for name in ("loop", "stacked"):
-        fed = federation(spoilt, name, absence=[])
-        snap, report = fed.play(fed.start())
-        ends.append((snap, report))
-    (one, told), (other, also) = ends
-    assert one.ledger.entries == other.ledger.entries
-    assert told.dropped == also.dropped == [0]
-    assert told.terms.keys() == also.terms.keys() == {1, 2}
-    for name, tensor in one.model.items():
-        torch.testing.assert_close(tensor, other.model[name], rtol=1e-9, atol=1e-11)
+    for engine in ("plain", "loop", "stacked"):
+        fed = federation(spoilt, engine, absence=[])
+        ends.append(fed.play(fed.start()))
+    plain, told = ends[0]
+    for snap, report in ends[1:]:
+        assert snap.ledger.entries == plain.ledger.entries
+        assert report.dropped == told.dropped == [0]
+        assert report.terms.keys() == told.terms.keys() == {1, 2}
+        for name, tensor in plain.model.items():
+            torch.testing.assert_close(snap.model[name], tensor, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])

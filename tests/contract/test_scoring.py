@@ -1,4 +1,4 @@
-"""A split is scored alike by both engines: in parts, in chunks that fit, recorded or not."""
+"""A split is scored alike by every engine: in parts, in chunks that fit, recorded or not."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,7 +29,6 @@ def test_rows_that_normalise_one_another_stay_together() -> None:
     torch.testing.assert_close(scoring.in_parts(model, model.initial, x), model.run(model.initial, x))
 
 
-@pytest.mark.parametrize("engine", ["loop", "stacked"])
 @pytest.mark.parametrize("track", [True, False])
 def test_a_cpu_scores_few_rows_at_a_time_where_they_are_alone(
     engine: str, track: bool, monkeypatch: pytest.MonkeyPatch

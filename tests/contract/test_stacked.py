@@ -130,7 +130,7 @@ def test_measured_bytes_grow_with_the_batch() -> None:
     assert large > small > 0
 
 
-@pytest.mark.parametrize(("engine", "workers"), [("loop", 1), ("loop", 2), ("stacked", 1)])
+@pytest.mark.parametrize(("engine", "workers"), [("plain", 1), ("loop", 1), ("loop", 2), ("stacked", 1)])
 def test_share_of_padding(engine: str, workers: int) -> None:
     """Steps 6, 4, 2 shrink without waste; batches of 4 have 48 places for two passes over 11, 6 and 1 rows."""
     fed = federation("fedavg", engine, workers=workers)

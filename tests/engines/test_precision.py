@@ -31,7 +31,7 @@ def test_close_to_float32_and_not_equal(method: str, engine: str, tmp_path: Path
     assert 0 < apart < 0.01
 
 
-@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize("engine", ["plain", "loop", "stacked"])
 def test_batchnorm_of_rows_that_are_no_images(engine: str, tmp_path: Path) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -21,6 +21,13 @@ def test_same_bytes_twice_and_with_two_workers(method: str, tmp_path: Path) -> N
     toys.assert_same(tmp_path / "one", tmp_path / "two")
 
 
+@pytest.mark.parametrize("engine", ["plain", "stacked"])
+def test_same_bytes_twice_in_every_engine(engine: str, tmp_path: Path) -> None:
+    for folder in ("one", "again"):
+        toys.play(tmp_path / folder, method="moon", engine=engine)
+    toys.assert_same(tmp_path / "one", tmp_path / "again")
+
+
 def test_digits_with_two_workers(tmp_path: Path) -> None:
     shards = {"name": "shards", "clients": 5, "per_client": 2}
     for workers in (1, 2):

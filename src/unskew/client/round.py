@@ -3,7 +3,8 @@
     client_round(method, model, received, mine, feed, after) -> (message, shared, mine, loss terms)
 
 Everything random is in `feed`, state comes in and goes out, and `received` is the same for every client. The stacked
-engine maps `step_loss`, `finish` and `Client` over a cohort; `client_round` is the same thing for one client.
+engine maps `step_loss`, `finish` and `Client` over a cohort; `client_round` is the same thing for one client. The plain
+engine has a loop of its own around them, with `torch.optim`, which the others are compared with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exchanges outside training, for one client or a stack of them: the same `share` hook under both engines."""
+"""Exchanges outside training, for one client or a stack of them: the same `share` hook in every engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every engine offers, and where the rows of clients come from. No engine knows any method."""
+"""What every engine offers, and what it is made of. No engine knows any method; engines/registry.py has their names."""
 
 from __future__ import annotations
 

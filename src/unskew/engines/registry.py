@@ -1,4 +1,4 @@
-"""Engines by name, with what each can do. Nothing is imported before a run asks for its engine."""
+"""Engines by name, with what each can do. An engine is imported when a run asks for it."""
 
 from __future__ import annotations
 

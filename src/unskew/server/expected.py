@@ -9,6 +9,7 @@ from typing import Any
 from unskew.base.errors import UserError
 from unskew.base.tree import flatten
 from unskew.client.dry_run import DryRun
+from unskew.engines.engine import one_thread
 from unskew.models.model import Model
 from unskew.protocol.method import Method, Task
 from unskew.wire.contract import Contract
@@ -69,7 +70,8 @@ def _contract(phase: _Phase, rows: int, derive: Callable[[int], Contract]) -> Co
     if rows in phase.by_rows:
         return phase.by_rows[rows]
     try:
-        found = derive(rows)
+        with one_thread():  # small tensors take longer on many cores
+            found = derive(rows)
     except UserError:
         raise
     except Exception as error:
@@ -88,7 +90,8 @@ def _contract(phase: _Phase, rows: int, derive: Callable[[int], Contract]) -> Co
 
 def _of_few(derive: Callable[[int], Contract]) -> Contract | None:
     try:
-        return derive(FEW_ROWS)
+        with one_thread():
+            return derive(FEW_ROWS)
     except UserError:
         raise
     except Exception:

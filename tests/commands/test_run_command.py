@@ -144,7 +144,7 @@ MISTAKES = {
         ["local.optimiser=sdg"],
         ["local.optimiser", "'sdg'", "sgd, adam, adamw", "mean sgd?"],
     ),
-    "unknown engine": (["engine=stack"], ["engine", "'stack'", "auto, loop, stacked", "did you mean stacked?"]),
+    "unknown engine": (["engine=stack"], ["engine", "'stack'", "auto, loop, stacked, plain", "did you mean stacked?"]),
     "unknown partition": (
         ["partition=shard"],
         ["partition: expected one of iid,", "'shard'; did you mean shards?"],

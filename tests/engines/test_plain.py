@@ -152,7 +152,7 @@ def test_an_engine_by_its_name_alone(name: str, tmp_path: Path) -> None:
 
 
 def test_an_unknown_engine_is_refused_with_the_names_there_are() -> None:
-    expected = "expected one of auto, plain, loop, stacked, found 'plane'; did you mean plain?"
+    expected = "expected one of auto, loop, stacked, plain, found 'plane'; did you mean plain?"
     with pytest.raises(us.UserError, match=f"quick: engine.name: {expected}"):
         load("quick", ["engine=plane"])
     with pytest.raises(ValueError, match=expected.replace("?", r"\?")):

@@ -27,10 +27,6 @@ def _class_at(module: str, name: str) -> Callable[[], Any]:
 
 
 ENGINES: dict[str, EngineEntry] = {
-    "plain": EngineEntry(
-        "client by client with ordinary autograd and torch.optim, for debugging and as the reference",
-        _class_at("unskew.engines.plain", "PlainEngine"),
-    ),
     "loop": EngineEntry(
         "client by client, in several processes",
         _class_at("unskew.engines.loop.loop_engine", "LoopEngine"),
@@ -41,6 +37,10 @@ ENGINES: dict[str, EngineEntry] = {
         "all clients of a round in one tensor",
         _class_at("unskew.engines.stacked.stacked_engine", "StackedEngine"),
         auto=("cuda",),
+    ),
+    "plain": EngineEntry(
+        "client by client with ordinary autograd and torch.optim, for debugging and as the reference",
+        _class_at("unskew.engines.plain", "PlainEngine"),
     ),
 }
 

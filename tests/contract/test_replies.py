@@ -15,6 +15,7 @@ from small import federation
 from torch import Tensor
 
 import unskew as us
+from unskew.base.codec import to_bytes
 from unskew.base.errors import UserError
 from unskew.base.tree import State, flatten, tree_map
 from unskew.client.serve import serve, serve_bytes
@@ -217,12 +218,13 @@ def test_clients_weigh_what_they_report(engine: str) -> None:
         torch.testing.assert_close(tensor, mean)
 
 
-def test_a_client_that_never_answers_is_asked_again(engine: str, spy: Any) -> None:
-    """Its exchange brought something, its training did not: it has not taken part."""
+@pytest.mark.parametrize("when", ["before round", "after merge"])
+def test_a_newcomer_whose_exchange_brought_nothing_is_asked_again(engine: str, spy: Any, when: Any) -> None:
+    """Client 1 answers to training in round 1, and not to the exchange."""
     asked: list[list[int]] = []
 
     class Digest(us.Part):
-        exchange = us.Exchange("before round", who="newcomers")
+        exchange = us.Exchange(when, who="newcomers")
         shares = {"digest": us.Artefact("digest")}
 
         def share(self, client: us.Client) -> tuple[dict, State]:
@@ -233,12 +235,43 @@ def test_a_client_that_never_answers_is_asked_again(engine: str, spy: Any) -> No
 
     def watched(round: int, part: str, received: Any, clients: list[int], mine: Any) -> Any:
         asked.append(clients)
-        return share(round, part, received, clients, mine)
+        return (r for r in share(round, part, received, clients, mine) if (r.client, r.round) != (1, 1))
 
     fed.engine.share = watched  # type: ignore[method-assign]
-    snap, _ = rounds(changed(fed, nobody(1)))
-    assert asked == [[0, 1, 2], [1]]
-    assert snap.seen == {0, 2}
+    snap, _ = rounds(fed, 3)
+    assert asked == [[0, 1, 2], [1], []]
+    assert snap.met == {"spy": {0, 1, 2}}
+
+
+def test_a_round_below_the_quorum_asks_its_newcomers_later(engine: str, spy: Any) -> None:
+    asked: list[list[int]] = []
+
+    class Digest(us.Part):
+        exchange = us.Exchange("after merge", who="newcomers")
+        shares = {"digest": us.Artefact("digest")}
+
+        def share(self, client: us.Client) -> tuple[dict, State]:
+            asked.append([client.facts.rows.shape.numel()])
+            return {"digest": torch.zeros(2)}, {}
+
+    fed = federation(spy(Digest), engine, absence=[], quorum=0.9)
+    share = fed.engine.share
+    seen: list[tuple[int, list[int]]] = []
+
+    def watched(round: int, part: str, received: Any, clients: list[int], mine: Any) -> Any:
+        seen.append((round, clients))
+        return share(round, part, received, clients, mine)
+
+    def alone(reply: ClientReply) -> Iterator[ClientReply]:
+        if reply.round > 1 or reply.client == 2:
+            yield reply
+
+    fed.engine.share = watched  # type: ignore[method-assign]
+    rounds(changed(fed, alone), 1)
+    assert seen == []
+    fed.store.rollback()
+    rounds(fed, 2)
+    assert seen == [(2, [0, 1])]  # client 2 took part in round 1, before the part's first exchange
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -321,6 +354,8 @@ def test_below_the_quorum_nothing_changes(name: str, engine: str, quorum: float 
 def test_quorum_is_a_share_of_the_sampled() -> None:
     policy = ReplyPolicy(quorum=0.5)
     assert [policy.enough(10, n) for n in (0, 4, 5, 10)] == [False, False, True, True]
+    exact = ((0.07, 100, 7), (0.55, 100, 55), (0.28, 25, 7), (0.14, 50, 7))
+    assert all(ReplyPolicy(quorum=q).enough(n, k) and not ReplyPolicy(quorum=q).enough(n, k - 1) for q, n, k in exact)
     assert not ReplyPolicy(quorum=0.01).enough(10, 0)
     assert ReplyPolicy().enough(10, 0)
     assert policy.enough(0, 0)  # nobody was there to be asked
@@ -411,9 +446,142 @@ def test_too_many_bytes_are_refused_before_they_are_parsed(monkeypatch: pytest.M
     data = encode_reply(serve(fed.engine.context, request, {}).reply)  # type: ignore[attr-defined]
     most = fed._training(1, request.received)(11).most_bytes
     assert len(data) <= most
-    monkeypatch.setattr("unskew.wire.message._unpack", lambda data: pytest.fail("parsed"))
+    monkeypatch.setattr("unskew.wire.message._tensors", lambda data: pytest.fail("parsed"))
     with pytest.raises(RefusedError, match=f"expected at most {most:,} bytes, found {most + 1:,}"):
         decode_reply(data + b"x" * (most + 1 - len(data)), most)
+
+
+def test_bytes_of_another_sender_are_refused_and_the_right_ones_are_not() -> None:
+    fed, request = node("scaffold")
+    data = encode_reply(serve(fed.engine.context, request, fed.store.get(0)).reply)  # type: ignore[attr-defined]
+    inbox = inbox_of(fed)
+    assert not inbox.take_in_bytes(data, sender=1)
+    assert inbox.report.refused[0] == Refusal(1, "train", "client: expected 1, which sent this, found 0")
+    assert inbox.take_in_bytes(data, sender=0)
+    assert not inbox.take_in_bytes(data, sender=0)
+    assert inbox.answered == {0}
+
+
+def test_the_inbox_knows_the_largest_reply_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed, request = node("fedavg")
+    data = encode_reply(serve(fed.engine.context, request, {}).reply)  # type: ignore[attr-defined]
+    monkeypatch.setattr("unskew.wire.message._tensors", lambda data: pytest.fail("parsed"))
+    inbox = inbox_of(fed)
+    assert not inbox.take_in_bytes(data + b"x" * 2**20, sender=0)
+    assert "bytes, found" in inbox.report.refused[0].reason
+    assert inbox.snap.ledger.bytes_up == len(data) + 2**20
+
+
+def test_a_client_behind_bytes_keeps_the_state_of_all_parts() -> None:
+    """An exchange of one part changes the state of that part alone."""
+    fed, request = node("scaffold+moon")
+    context = fed.engine.context  # type: ignore[attr-defined]
+    _, kept = serve_bytes(context, encode_request(request), {})
+    assert kept.keys() == fed.store.get(0).keys() == {"scaffold", "moon"}
+
+
+NAMES = {
+    "a tensor in the place of the terms": {"terms": torch.zeros(1)},
+    "a tensor in the place of what is shared": {"shared": torch.zeros(1)},
+    "a tensor in the place of the message": {"message": torch.zeros(1)},
+    "a tensor that is a folder too": {"message/average/weights/2.bias/hidden": torch.zeros(100)},
+    "a part that is a tensor": {"message/average": torch.zeros(1)},
+    "another section": {"junk": torch.zeros(1)},
+    "too many terms": {f"terms/ce {i}": torch.zeros(()) for i in range(100)},
+    "a term of a part without a loss": {"terms/average": torch.zeros(())},
+    "a term with an odd name": {"terms/ce [/x]\n": torch.zeros(())},
+    "a term of an odd type": {"terms/ce": torch.zeros((), dtype=torch.int16)},
+}
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_tensors_of_other_names_are_refused(what: str) -> None:
+    fed, reply = valid("fedavg")
+    body = flatten({"message": reply.message, "terms": reply.terms, "shared": reply.shared})
+    folders = [name for name in body if any(name.startswith(f"{new}/") for new in NAMES[what])]
+    body = {name: t for name, t in body.items() if name not in folders} | NAMES[what]
+    inbox = inbox_of(fed)
+    assert not inbox.take_in_bytes(packed({"round": 1, "client": 0, "rows": 11}, body), sender=0)
+    assert not inbox.answered
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b'{"round": 1, "client": 0, "rows": 11, "x": 1}', b'{"round": 1, "client": 0, "rows": 1, "rows": 11}', b"[]"],
+)
+def test_headers_with_other_fields_are_refused(head: bytes) -> None:
+    fed, reply = valid("fedavg")
+    plain = encode_reply(reply)
+    (length,) = struct.unpack_from("<I", plain)
+    inbox = inbox_of(fed)
+    assert not inbox.take_in_bytes(struct.pack("<I", len(head)) + head + plain[4 + length :], sender=0)
+
+
+@pytest.mark.parametrize("name", ["flea", "feddata"])
+def test_rows_that_belong_together_are_equally_many_and_labels_are_classes(name: str) -> None:
+    fed = federation(name, "loop", absence=[])
+    part = next(p for p in fed.method.parts if p.shares)
+    snap = replace(fed.start(), round=1, ledger=Ledger())
+    (reply,) = fed.engine.share(1, part.name, fed.received(snap), [0], fed.store.get)
+    sent: Any = reply.message[part.name]
+    rows = next(key for key in sent if key != "labels")
+    faults = {
+        "no labels": {"labels": sent["labels"][:0]},
+        "no rows": {rows: sent[rows][:0]},
+        "more rows": {key: torch.cat([t, t]) for key, t in sent.items()},
+        "class 999": {"labels": torch.full_like(sent["labels"], 999)},
+        "class -5": {"labels": torch.full_like(sent["labels"], -5)},
+    }
+    contract = fed._sharing(1, fed.received(snap), part)
+    for fault, change in faults.items():
+        inbox = fed._inbox(snap, "after merge", [0, 1, 2], contract, Report(), part=part)
+        assert not inbox.take_in(reply._replace(message={part.name: sent | change})), fault
+    inbox = fed._inbox(snap, "after merge", [0, 1, 2], contract, Report(), part=part)
+    assert inbox.take_in(reply)
+
+
+def test_a_number_of_rows_decides_little_of_what_the_server_computes(spy: Any) -> None:
+    """A bound for ten million rows is derived from ten thousand; an impossible number is the client's fault."""
+    derived: list[int] = []
+
+    class Share(us.Part):
+        exchange = us.Exchange("after training")
+        shares = {"x": us.Artefact("raw", reduce="rows")}
+
+        def share(self, client: us.Client) -> tuple[dict, State]:
+            x, _, keep = client.rows(client.positions)
+            derived.append(len(x))
+            return {"x": us.Rows(x, keep & (x.sum(1).topk(2).values[0] > -1e9))}, {}
+
+    fed = federation(spy(Share), "loop", absence=[])
+    contract = fed._sharing(1, fed.received(fed.start()), fed.method.parts[-1])
+    found = contract(10_000_000).specs["spy"]["x"]
+    assert (found.most_rows, max(derived)) == (10_000_000, 10_000)  # type: ignore[union-attr]
+    with pytest.raises(RefusedError, match="rows: expected a number for which the method can send something, found 1"):
+        contract(1)
+
+
+def test_statistics_count_in_the_norm(engine: str) -> None:
+    def spoil(reply: ClientReply) -> Iterator[ClientReply]:
+        name = "0.1.running_var"
+        yield weights(reply, lambda w: w | {name: w[name] + 1e6}) if reply.client == 0 else reply
+
+    fed = changed(federation("fedavg", engine, norm=True, absence=[], max_norm=1e3), spoil)
+    _, (report,) = rounds(fed, 1)
+    assert [r.client for r in report.refused] == [0]
+
+
+def test_a_stand_in_is_held_to_the_norm_of_its_update() -> None:
+    """The model's own norm is above the limit, that of every update below it."""
+    fed = federation("test-digests", "loop", max_norm=1.9)
+    assert math.sqrt(sum(float(t.pow(2).sum()) for t in fed.start().model.values())) > 1.9
+    _, reports = rounds(fed)
+    assert [list(report.refused) for report in reports] == [[], []]
+
+
+def packed(head: dict[str, Any], body: State) -> bytes:
+    told = json.dumps(head).encode()
+    return struct.pack("<I", len(told)) + told + to_bytes(body)
 
 
 def paths(reply: ClientReply) -> list[str]:
@@ -451,6 +619,7 @@ def spoilt(draw: Any, t: Tensor, kind: str) -> Tensor | None:
 
 
 KINDS = ("drop", "add", "reshape", "retype", "nan", "inf", "huge", "round", "client", "rows", "terms")
+LIMITED = ("average/weights", "scaffold/dc", "flea/features")
 VALID: dict[str, tuple[Federation, ClientReply]] = {}
 
 
@@ -491,7 +660,7 @@ def test_no_mutated_reply_is_accepted(data: st.DataObject) -> None:
         if bad is None:
             return
         reply = put(reply, path, lambda at, key: at.update({key: bad}))
-    inbox = inbox_of(fed, max_norm=1e6)
+    inbox = inbox_of(fed, max_norm=dict.fromkeys(LIMITED, 1000000.0))
     assert not inbox.take_in(reply)
     assert not inbox.messages.clients
     assert not inbox.answered

@@ -63,6 +63,34 @@ def unflatten(flat: State, depth: int) -> dict[str, Any]:
     return tree
 
 
+def flatten_parts(tree: Tree) -> State:
+    """What parts keep as one dict: `part/name`, and `part/group//name` where names are grouped; names may have slashes.
+
+    >>> flatten_parts({"curv": {"u": {"w": torch.tensor(1)}, "a/b": torch.tensor(2)}})
+    {'curv/u//w': tensor(1), 'curv/a/b': tensor(2)}
+    """
+    flat: State = {}
+    for part, state in tree.items():
+        for name, value in state.items():
+            group = {f"{name}//{key}": t for key, t in value.items()} if isinstance(value, dict) else {name: value}
+            flat |= {f"{part}/{key}": t for key, t in group.items()}
+    return flat
+
+
+def unflatten_parts(flat: State) -> Tree:
+    """The inverse of `flatten_parts`."""
+    tree: Tree = {}
+    for path, value in flat.items():
+        part, _, rest = path.partition("/")
+        group, grouped, name = rest.partition("//")
+        state = tree.setdefault(part, {})
+        if grouped:
+            state.setdefault(group, {})[name] = value
+        else:
+            state[rest] = value
+    return tree
+
+
 def stack(trees: Iterable[Any]) -> Any:
     """Equal-shaped trees to one tree with a leading axis; NumPy's arrays become tensors.
 

@@ -15,7 +15,7 @@ from unskew.client.round import client_round, with_private
 from unskew.client.rows import ClientRows, to_device
 from unskew.client.seal import seal_draws, seal_one
 from unskew.client.share import share_draws, share_one
-from unskew.wire.message import ClientReply, Request, decode_request, encode_reply
+from unskew.wire.message import ClientReply, Received, Request, decode_request, encode_reply
 
 
 class Served(NamedTuple):
@@ -36,8 +36,11 @@ def serve(context: ClientContext, request: Request, state: Tree) -> Served:
 
 def serve_bytes(context: ClientContext, data: bytes, state: Tree) -> tuple[bytes, Tree]:
     """The same for a request in bytes: the reply in bytes, and the client's new state."""
-    reply = serve(context, decode_request(data), state).reply
-    return encode_reply(reply), reply.mine
+    request = decode_request(data)
+    state = state or context.newcomer(request.client)
+    request = request._replace(received=Received(*to_device(tuple(request.received), context.device)))  # type: ignore[arg-type]
+    reply = serve(context, request, state).reply
+    return encode_reply(reply), state | reply.mine
 
 
 def train(context: ClientContext, client_rows: ClientRows, request: Request, state: Tree) -> Served:

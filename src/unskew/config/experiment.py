@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -136,8 +136,8 @@ class Experiment(Strict):
     on_bad_loss: Literal["stop", "refuse"] = Field(
         "stop", description="a loss that is nan or infinite stops the run, or only that client's reply is refused"
     )
-    max_norm: float | None = Field(
-        None, gt=0, description="largest norm of a client's update, and of whatever else it sends; larger is refused"
+    max_norm: Annotated[float, Field(gt=0)] | dict[str, Annotated[float, Field(gt=0)]] | None = Field(
+        None, description="largest norm of a client's update; or of anything it sends: {average/weights: 10}"
     )
     checkpoint: CheckpointConfig = CheckpointConfig()
     stop: StopConfig | None = Field(None, description="when to stop before the last round")
@@ -181,6 +181,15 @@ class Experiment(Strict):
         return self
 
     @model_validator(mode="after")
+    def _known_artefacts(self) -> Experiment:
+        if isinstance(self.max_norm, dict):
+            parts = self.create_method().parts
+            known = [f"{part.name}/{name}" for part in parts for name in (*part.sends, *part.shares)]
+            if unknown := [name for name in self.max_norm if name not in known]:
+                raise ValueError(f"max_norm: {one_of(known, unknown[0])}")
+        return self
+
+    @model_validator(mode="after")
     def _recorded_rounds(self) -> Experiment:
         rounds = self.record.rounds
         if rounds and not any(1 <= t <= self.rounds for t in rounds):
@@ -215,7 +224,7 @@ class Experiment(Strict):
         for key in ("frozen", "test"):  # nor is one another run that augments nothing for good
             if not (getattr(augment, key) and (augment.crop or augment.flip)):
                 del plain["data"]["augment"][key]
-        for key in ("quorum", "on_bad_loss", "max_norm"):  # nor is one that leaves these as they were before they were
+        for key in ("quorum", "on_bad_loss", "max_norm"):  # nor is one that leaves these at their defaults
             if plain[key] == type(self).model_fields[key].default:
                 del plain[key]
         del plain["engine"]["workers"]

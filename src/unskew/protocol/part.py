@@ -149,7 +149,12 @@ class Part:
         return {}
 
     def up(self, end: End) -> tuple[dict[str, Value], PartState]:
-        """Artefacts to send after training, and the client's new state; an empty one keeps the old."""
+        """Artefacts to send after training, and the client's new state; an empty one keeps the old.
+
+        Names, types and shapes may depend on the round, on what was received and on the number of the client's rows,
+        and not on its state or the numbers in its rows: every reply is held to what zeros give (client/dry_run.py).
+        Rows that belong together, such as features and labels, have the same number of rows.
+        """
         return {}, end.mine
 
     def share(self, client: Client) -> tuple[dict[str, Value], PartState]:

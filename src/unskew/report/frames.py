@@ -81,7 +81,7 @@ def _terms(run: Loaded) -> pd.DataFrame:
 
 
 def dropped(setting: Setting) -> pd.DataFrame:
-    """method, seed, round, value: clients left out because a number was not finite."""
+    """method, seed, round, value: clients whose reply was refused."""
     return _stacked(
         setting,
         lambda run: run.metrics[run.metrics["metric"] == "dropped"].groupby("round")["value"].sum().reset_index(),

@@ -22,7 +22,7 @@ import yaml
 from unskew.base.codec import to_bytes
 from unskew.base.errors import UserError
 from unskew.base.signals import remove_folder
-from unskew.base.tree import State, flatten, unflatten
+from unskew.base.tree import State, flatten_parts, unflatten_parts
 from unskew.results.tables import LEDGER, METRICS, TIMES, Summary, Table
 from unskew.results.whole import replace_file
 from unskew.server.client_store import ClientStore
@@ -36,6 +36,7 @@ READ = ("config.yaml", "about.json", "environment.json", "model.safetensors", "c
 INITIAL = "checkpoint/initial.safetensors"
 STATE = ".state"  # clients' state while a run goes on, where it does not fit into memory
 MESSAGES = "messages"
+MODEL, PARTS = "model/", "parts/"  # before the names of the server's tensors
 OF_LAST_ROUND = ("sampled", "answered", "absent")  # clients of the last round, in the checkpoint
 
 
@@ -117,12 +118,15 @@ class Folder:
     ) -> None:
         """A checkpoint after a complete round."""
         here = f"checkpoint/{snap.round:06d}{'-end' if finished else ''}"
-        files = {"server.safetensors": to_bytes(flatten({"model": snap.model, "parts": snap.parts}))}
+        files = {"server.safetensors": to_bytes(_server_tensors(snap))}
         files |= {f"{name}.parquet": table.to_bytes() for name, table in self.tables.items()}
         hashes = self._fixed | {f"{here}/{name}": self.write(f"{here}/{name}", data) for name, data in files.items()}
         for k in sorted(store.changed):
             name = f"checkpoint/clients/{k}-{Path(here).name}.safetensors"
-            self._client_files[str(k)] = {"file": name, "hash": self.write(name, to_bytes(flatten(store.entries[k])))}
+            self._client_files[str(k)] = {
+                "file": name,
+                "hash": self.write(name, to_bytes(flatten_parts(store.entries[k]))),
+            }
         ledger = {
             "bytes_up": snap.ledger.bytes_up,
             "bytes_down": snap.ledger.bytes_down,
@@ -135,6 +139,7 @@ class Folder:
             "files": hashes,
             "clients": self._client_files,
             "seen": sorted(snap.seen),
+            "met": {part: sorted(clients) for part, clients in snap.met.items()},
             "last_round": {name: sorted(getattr(snap, name)) for name in OF_LAST_ROUND},
             "ledger": ledger,
             "world": world,
@@ -155,7 +160,9 @@ class Folder:
         """The snapshot, the clients' state and the tables of a checkpoint, every file checked against its hash."""
         check_whole(self.path, manifest["files"])
         here = self.path / manifest["folder"]
-        tree = unflatten(safetensors.torch.load_file(here / "server.safetensors", str(device)), 4)
+        held = safetensors.torch.load_file(here / "server.safetensors", str(device))
+        model = {name.removeprefix(MODEL): t for name, t in held.items() if name.startswith(MODEL)}
+        parts = unflatten_parts({name.removeprefix(PARTS): t for name, t in held.items() if name.startswith(PARTS)})
         for name, columns in (("metrics", METRICS), ("ledger", LEDGER), ("times", TIMES)):
             self.tables[name] = Table.read(columns, here / f"{name}.parquet")
         self._client_files = dict(manifest["clients"])
@@ -163,13 +170,14 @@ class Folder:
         self._messages = {int(round): files for round, files in manifest.get("messages", {}).items()}
         for k, entry in self._client_files.items():
             check_whole(self.path, {entry["file"]: entry["hash"]})
-            store.restore(int(k), unflatten(safetensors.torch.load_file(self.path / entry["file"]), 3))
+            store.restore(int(k), unflatten_parts(safetensors.torch.load_file(self.path / entry["file"])))
         page = manifest["ledger"]
         ledger = Ledger([], page["bytes_up"], page["bytes_down"], page["holders"])
         last = manifest.get("last_round", {})  # older checkpoints lack it
         of_last = {name: frozenset(last.get(name, ())) for name in OF_LAST_ROUND}
+        met = {part: frozenset(clients) for part, clients in manifest.get("met", {}).items()}
         seen = frozenset(manifest["seen"])
-        return Snapshot(manifest["round"], tree["model"], tree.get("parts", {}), seen, ledger, **of_last)
+        return Snapshot(manifest["round"], model, parts, seen, ledger, met, **of_last)
 
     def finish(self, model: State) -> None:
         """The files that people and other tools read."""
@@ -187,6 +195,11 @@ class Folder:
         for path in clients.iterdir() if clients.exists() else ():
             if str(path.relative_to(self.path)) not in named:
                 path.unlink()
+
+
+def _server_tensors(snap: Snapshot) -> State:
+    parts = {f"{PARTS}{name}": t for name, t in flatten_parts(snap.parts).items()}
+    return {f"{MODEL}{name}": t for name, t in snap.model.items()} | parts
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:

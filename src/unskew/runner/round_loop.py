@@ -96,7 +96,8 @@ class Player:
         if manifest is not None:
             self._check_world(manifest["world"])
             snap = self.folder.load(manifest, self.store, engine.device)
-            self._check_parts(snap)
+            if "last_round" not in manifest:  # of the version before this one
+                self._check_parts(snap)
             federation.model.initial.update(self.folder.read_initial())
             self._last, self._saved_round = snap, snap.round
             metrics = self.folder.tables["metrics"].frame()
@@ -174,6 +175,8 @@ class Player:
         """Exchanges at the end, and the files that people read. What happens here is saved whole or played again."""
         self._save(snap)
         closed, report = self.federation.close(snap)
+        for line in _notes(closed, report):
+            self.show.note(line)
         self._keep_messages(closed)
         rows = list(self.rows.terms(snap.round, report))
         if closed.ledger.entries:  # an exchange at the end may have changed the model
@@ -212,7 +215,7 @@ class Player:
         received = federation.received(snap)
         seen = [received]
         if federation.model.private and snap.round:
-            trained = [k for k in federation.sampling.sampled(snap.round) if federation.rows[k]]
+            trained = sorted(snap.answered)
             seen = [with_private(received, self._on_device(k)) for k in trained] or seen
         splits = ("validation", "test") if self.ready.dataset.validation else ("test",)
         return {split: sum_of(federation.engine.evaluate(snap.round, r, split) for r in seen) for split in splits}

@@ -12,10 +12,12 @@ from unskew.client.dry_run import DryRun
 from unskew.engines.engine import one_thread
 from unskew.models.model import Model
 from unskew.protocol.method import Method, Task
-from unskew.wire.contract import Contract
+from unskew.wire.contract import Contract, RefusedError
 from unskew.wire.message import Received
 
 FEW_ROWS = 1  # a form that is the same for so few rows and for the most that were reported does not depend on them
+MANY_ROWS = 10_000  # beyond which bounds are scaled: a client's number must not decide how much the server computes
+USUAL_ROWS = 100
 REMEMBERED = 1_000  # contracts of clients with other numbers of rows
 ContractOf = Callable[[int], Contract]  # by the number of rows that a client reports
 
@@ -65,21 +67,22 @@ class ExpectedReplies:
 
 
 def _contract(phase: _Phase, rows: int, derive: Callable[[int], Contract]) -> Contract:
+    if rows > MANY_ROWS:
+        return _contract(phase, MANY_ROWS, derive).for_rows(MANY_ROWS, rows)
     if phase.alike is not None and rows <= phase.most:
         return phase.alike
     if rows in phase.by_rows:
         return phase.by_rows[rows]
-    try:
-        with one_thread():  # small tensors take longer on many cores
-            found = derive(rows)
-    except UserError:
-        raise
-    except Exception as error:
+    found = _derived(rows, derive)
+    if not isinstance(found, Contract):
+        # Whose fault is it: the method's, which runs on no zeros, or that of a number of rows that cannot be?
+        if isinstance(usual := _derived(USUAL_ROWS, derive), Contract):
+            raise RefusedError(f"rows: expected a number for which the method can send something, found {rows}")
         raise UserError(
             "method: expected up, share and seal to run on tensors of zeros, from which the form of every message is "
-            f"worked out, found {type(error).__name__}: {error}"
-        ) from error
-    if not phase.by_rows and found == (phase.alike or _of_few(derive)):
+            f"worked out, found {type(usual).__name__}: {usual}"
+        ) from usual
+    if not phase.by_rows and found == (phase.alike or _derived(FEW_ROWS, derive)):
         phase.alike, phase.most = phase.alike or found, rows
         return phase.alike
     while len(phase.by_rows) >= REMEMBERED:
@@ -88,11 +91,12 @@ def _contract(phase: _Phase, rows: int, derive: Callable[[int], Contract]) -> Co
     return found
 
 
-def _of_few(derive: Callable[[int], Contract]) -> Contract | None:
+def _derived(rows: int, derive: Callable[[int], Contract]) -> Contract | Exception:
+    """The contract, or why there is none: a hook may need more rows than that."""
     try:
-        with one_thread():
-            return derive(FEW_ROWS)
+        with one_thread():  # small tensors take longer on many cores
+            return derive(rows)
     except UserError:
         raise
-    except Exception:
-        return None  # a hook may need more rows than that
+    except Exception as error:
+        return error

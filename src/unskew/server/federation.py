@@ -129,7 +129,7 @@ class Federation:
         if not self.policy.enough(len(asked), len(answered)):
             report.below_quorum = True
             self.store.back_to(mark)
-            return _with_seen(snap, report)
+            return replace(snap, seen=snap.seen | answered)
         for part in self.method.parts:
             if part.name in inbox.shares:
                 _, _, shared = inbox.shares[part.name]
@@ -150,7 +150,7 @@ class Federation:
             told = part.report(self._server(snap, part))
             report.numbers.update({f"{part.name}/{name}": value for name, value in told.items()})
         self.phase("after merge", round)
-        return _with_seen(snap, report)
+        return replace(snap, seen=snap.seen | answered)
 
     def _train(self, snap: Snapshot, participants: list[int], report: Report, terms: list[LossTerms]) -> Inbox:
         """The clients' replies, and what exchanges after training brought; loss terms go into `terms`."""
@@ -167,7 +167,7 @@ class Federation:
         report.answered.update(inbox.answered)
         # Crossing a process may have mixed them.
         terms[:] = [some.in_order_of([part.name for part in self.method.parts]) for some in inbox.terms]
-        if asked and not inbox.answered and any(refusal.reason.startswith("loss:") for refusal in report.refused):
+        if inbox.bad_losses and not inbox.answered:
             raise NotFiniteError(f"round {snap.round}: no client answered well; {_first(report)}")
         return inbox
 
@@ -215,13 +215,13 @@ class Federation:
         for part in self.method.parts:
             due = part.exchange
             if due is not None and due.when == when and (once or snap.round % due.every == 0):
-                snap = self._share(snap, part, due, self._who(snap, due, participants), report)
+                snap = self._share(snap, part, due, self._who(snap, part, due, participants), report)
         return snap
 
-    def _who(self, snap: Snapshot, due: Exchange, participants: list[int]) -> list[int]:
+    def _who(self, snap: Snapshot, part: Part, due: Exchange, participants: list[int]) -> list[int]:
         away = set(self.sampling.absent(max(snap.round, 1)))
         chosen = participants if due.who != "all" else [k for k in range(self.task.clients) if k not in away]
-        known = snap.seen if due.who == "newcomers" else ()
+        known = _met(snap, part) if due.who == "newcomers" else frozenset()
         return [k for k in chosen if self.rows[k] and k not in known]
 
     def _share(self, snap: Snapshot, part: Part, due: Exchange, clients: list[int], report: Report) -> Snapshot:
@@ -234,7 +234,8 @@ class Federation:
         inbox = self._inbox(snap, due.when, clients, self._sharing(snap.round, received, part), report, part=part)
         inbox.take_in_all(self.engine.share(snap.round, part.name, received, clients, self.store.get))
         if due.who == "newcomers":
-            report.missed.update(set(clients) - inbox.answered)
+            met = _met(snap, part) | inbox.answered
+            snap = replace(snap, met=snap.met | {part.name: met})
         after = part.collect(self._server(snap, part), inbox.messages.of(part.name))
         return self._apply(snap, part, after, part.owner or part.edits_model)
 
@@ -251,12 +252,13 @@ class Federation:
         """An empty inbox: of training, or of one part's exchange."""
         declared = {part.name: part.shares} if part else {p.name: p.sends for p in self.method.parts}
         messages = messages or self._messages(declared)
-        names, clients = self.model.shared, self.task.clients
+        names, clients, classes = self.model.shared, self.task.clients, self.task.classes
         return Inbox(
             snap,
             phase,
             asked,
             clients,
+            classes,
             declared,
             contract,
             messages,
@@ -296,9 +298,9 @@ class Federation:
         return {name: t for name, t in model.items() if name not in self.model.private}
 
 
-def _with_seen(snap: Snapshot, report: Report) -> Snapshot:
-    """Who has taken part; a newcomer whose exchange brought nothing is still one."""
-    return replace(snap, seen=snap.seen | (snap.answered - report.missed))
+def _met(snap: Snapshot, part: Part) -> frozenset[int]:
+    """Clients that are no newcomers to a part's exchange; before its first, those that have taken part in a round."""
+    return snap.met.get(part.name, snap.seen)
 
 
 def _first(report: Report) -> str:

@@ -18,6 +18,7 @@ class Snapshot:
     parts: Tree
     seen: frozenset[int]  # clients that have taken part
     ledger: Ledger
+    met: dict[str, frozenset[int]] = field(default_factory=dict)  # part -> whose answer its newcomers' exchange has
     sampled: frozenset[int] = frozenset()  # clients that this round asked
     answered: frozenset[int] = frozenset()  # those whose reply was taken in
     absent: frozenset[int] = frozenset()  # clients that could not be reached, or were sampled and did not answer
@@ -45,11 +46,10 @@ class Report:
     dropped: list[int] = field(default_factory=list)  # clients that were asked and whose reply was refused
     below_quorum: bool = False  # too few answers: the model stayed as it was
     answered: set[int] = field(default_factory=set)  # clients whose training was taken in
-    missed: set[int] = field(default_factory=set)  # newcomers whose exchange brought nothing: they are asked again
 
     def clear(self) -> None:
         """Forget an attempt at the round."""
-        for kept in (self.terms, self.refused, self.dropped, self.numbers, self.answered, self.missed):
+        for kept in (self.terms, self.refused, self.dropped, self.numbers, self.answered):
             kept.clear()
         self.below_quorum = False
 

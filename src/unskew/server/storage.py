@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unskew.base.signals import remove_folder
-from unskew.base.tree import Tree, flatten, tree_map, unflatten
+from unskew.base.tree import Tree, flatten_parts, tree_map, unflatten_parts
 
 
 class StoredState(Protocol):
@@ -80,11 +80,11 @@ class _File:
     def __init__(self, path: Path, tree: Tree) -> None:
         self._path = path
         weakref.finalize(self, path.unlink, missing_ok=True)
-        arrays = {name: t.detach().cpu().contiguous().numpy() for name, t in flatten(tree).items()}
+        arrays = {name: t.detach().cpu().contiguous().numpy() for name, t in flatten_parts(tree).items()}
         path.write_bytes(safetensors.numpy.save(arrays))  # a full disk is then an OSError, which the runner explains
 
     def tree(self) -> Tree:
-        return unflatten(safetensors.torch.load_file(self._path), 3)
+        return unflatten_parts(safetensors.torch.load_file(self._path))
 
 
 def _own(t: Tensor) -> Tensor:

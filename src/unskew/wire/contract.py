@@ -5,7 +5,8 @@ A contract is derived from the method by a dry run (client/dry_run.py). Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,6 +35,10 @@ class TensorSpec(NamedTuple):
     def bytes(self) -> int:
         numbers = torch.Size(self.shape).numel() * (1 if self.most_rows is None else self.most_rows)
         return numbers * self.dtype.itemsize
+
+    def times(self, factor: float) -> TensorSpec:
+        """With a bound that is so many times as large."""
+        return self if self.most_rows is None else self._replace(most_rows=math.ceil(self.most_rows * factor))
 
     def fits(self, t: Tensor, axes: int = 0) -> bool:
         """Whether a tensor with `axes` leading axes of a cohort is as agreed."""
@@ -67,6 +72,12 @@ class Contract:
             _same_names(f"{part}: artefacts", specs, message[part])
             for name, spec in specs.items():
                 _check(f"{part}/{name}", spec, message[part][name], axes)
+            _check_rows_together(part, specs, message[part], axes)
+
+    def for_rows(self, derived: int, rows: int) -> Contract:
+        """Of a client with more rows than the number that this was derived for: bounds grow in proportion."""
+        scaled = tree_map_specs(lambda spec: spec.times(rows / derived), self.specs)
+        return Contract(scaled, self.declared)
 
     @property
     def most_bytes(self) -> int:
@@ -80,6 +91,11 @@ class Contract:
 
     def kind(self, part: str, artefact: str) -> str:
         return self.declared[part][artefact].kind
+
+
+def tree_map_specs(fn: Callable[[TensorSpec], TensorSpec], specs: Any) -> Any:
+    """Apply `fn` to every spec of nested dicts."""
+    return fn(specs) if isinstance(specs, TensorSpec) else {name: tree_map_specs(fn, s) for name, s in specs.items()}
 
 
 def specs_of(value: Value) -> Specs:
@@ -100,6 +116,18 @@ def _check(where: str, spec: Specs, found: Any, axes: int) -> None:
             _check(f"{where}: {name}", inner, found[name], axes)
     elif not isinstance(found, Tensor) or not spec.fits(found, axes):
         raise RefusedError(f"{where}: expected {spec}, found {_like(found, axes)}")
+
+
+def _check_rows_together(part: str, specs: dict[str, Specs], sent: dict[str, Any], axes: int) -> None:
+    """Rows of one part with one bound belong together, such as features and their labels: equally many of each."""
+    by_bound: dict[int, dict[str, int]] = {}
+    for name, spec in specs.items():
+        if isinstance(spec, TensorSpec) and spec.most_rows is not None:
+            by_bound.setdefault(spec.most_rows, {})[name] = sent[name].shape[axes]
+    for counts in by_bound.values():
+        if len(set(counts.values())) > 1:
+            found = ", ".join(f"{count} of {name}" for name, count in counts.items())
+            raise RefusedError(f"{part}: expected equally many rows of {', '.join(counts)}, found {found}")
 
 
 def _same_names(what: str, expected: dict[str, Any], found: Any) -> None:

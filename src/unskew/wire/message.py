@@ -113,15 +113,15 @@ def encode_request(request: Request) -> bytes:
 
 def decode_request(data: bytes) -> Request:
     """The inverse; refuses bytes that are no request."""
-    head, body = _unpack(data)
+    head, _ = _header(data)
     task, part = head.get("task"), head.get("part")
     if task not in ("train", "share") or not isinstance(part, str) or (task == "share") != bool(part):
         raise RefusedError(f"request: expected train, or share with a part, found {task!r} with {part!r}")
-    tree = _tree(body)
-    if tree.keys() - {"model", "parts"}:
-        raise RefusedError(f"request: expected a model and broadcasts, found {', '.join(tree)}")
+    tree = _tree(_tensors(data))
+    if tree.keys() - {"model", "parts"} or not all(isinstance(inner, dict) for inner in tree.values()):
+        raise RefusedError(f"request: expected a model and broadcasts, found {sorted(tree)}")
     received = Received(tree.get("model", {}), tree.get("parts", {}))
-    return Request(task, _whole(head, "round"), _whole(head, "client"), received, part)
+    return Request(task, _integer(head, "round"), _integer(head, "client"), received, part)
 
 
 def encode_reply(reply: ClientReply) -> bytes:
@@ -131,53 +131,74 @@ def encode_reply(reply: ClientReply) -> bytes:
     return _pack(head, flatten(leaves))
 
 
+def reply_header(data: bytes) -> tuple[int, int, int]:
+    """Client, round and rows that a reply claims; its tensors are not looked at."""
+    head, _ = _header(data)
+    if head.keys() != {"client", "round", "rows"}:
+        raise RefusedError(f"header: expected client, round and rows, found {sorted(head)}")
+    client, round, rows = (_integer(head, name) for name in ("client", "round", "rows"))
+    return client, round, rows
+
+
 def decode_reply(data: bytes, most_bytes: int) -> ClientReply:
-    """The inverse; refuses what is too large before it is parsed, and bytes that are no reply."""
+    """The inverse of `encode_reply`; refuses what is too large before it is parsed, and bytes that are no reply."""
     if len(data) > most_bytes:
         raise RefusedError(f"reply: expected at most {most_bytes:,} bytes, found {len(data):,}")
-    head, body = _unpack(data)
-    tree = _tree(body)
-    if tree.keys() - {"message", "terms", "shared"}:
-        raise RefusedError(f"reply: expected a message, loss terms and shared artefacts, found {', '.join(tree)}")
-    client, round, rows = (_whole(head, name) for name in ("client", "round", "rows"))
+    client, round, rows = reply_header(data)
+    tree = _tree(_tensors(data))
+    if tree.keys() - {"message", "terms", "shared"} or not all(isinstance(inner, dict) for inner in tree.values()):
+        raise RefusedError(f"reply: expected a message, loss terms and shared artefacts, found {sorted(tree)}")
     return ClientReply(client, round, rows, tree.get("message", {}), {}, tree.get("terms", {}), tree.get("shared", {}))
 
 
 def _pack(head: dict[str, Any], body: State) -> bytes:
-    told = json.dumps(head).encode()
-    return LENGTH.pack(len(told)) + told + to_bytes(body)
+    header = json.dumps(head).encode()
+    return LENGTH.pack(len(header)) + header + to_bytes(body)
 
 
-def _unpack(data: bytes) -> tuple[dict[str, Any], State]:
-    """Header and tensors; whatever is wrong with the bytes is a reason to refuse them, and no crash."""
+def _header(data: bytes) -> tuple[dict[str, Any], int]:
+    """The header, and where the tensors begin."""
     try:
         (length,) = LENGTH.unpack_from(data)
         end = LENGTH.size + length
         if length > LONGEST_HEAD or end > len(data):
             raise ValueError(f"a header of {length:,} bytes")
-        head = json.loads(data[LENGTH.size : end])
-        body = from_bytes(data[end:])
-    except (struct.error, ValueError, RecursionError, SafetensorError, KeyError, TypeError, RuntimeError) as error:
-        raise RefusedError(
-            f"bytes: expected a header and safetensors, found {type(error).__name__}: {error}"
-        ) from error
+        head = json.loads(data[LENGTH.size : end], object_pairs_hook=_once)
+    except (struct.error, ValueError, RecursionError) as error:
+        raise RefusedError(f"bytes: expected a header in JSON, found {type(error).__name__}: {error}") from error
     if not isinstance(head, dict):
         raise RefusedError(f"header: expected fields by name, found {type(head).__name__}")
-    return head, body
+    return head, end
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a field that is given twice")
+    return dict(pairs)
+
+
+def _tensors(data: bytes) -> State:
+    """The tensors after the header; whatever is wrong with the bytes is a reason to refuse them, and no crash."""
+    _, start = _header(data)
+    try:
+        return from_bytes(data[start:])
+    except (ValueError, SafetensorError, KeyError, TypeError, RuntimeError) as error:
+        raise RefusedError(f"bytes: expected safetensors, found {type(error).__name__}: {error}") from error
 
 
 def _tree(body: State) -> dict[str, Any]:
-    """Nested dicts by the slashes in the names; a name that is both a tensor and a folder is refused."""
-    try:
-        return unflatten(body, DEEPEST)
-    except (TypeError, IndexError, AttributeError) as error:
-        raise RefusedError(
-            "tensors: expected names that nest, found one that is also the beginning of another"
-        ) from error
+    """Nested dicts by the slashes in the names."""
+    for name in body:
+        folder = name
+        while "/" in folder:
+            folder = folder.rpartition("/")[0]
+            if folder in body:  # one of the two would be lost
+                raise RefusedError(f"tensors: expected names that nest, found {folder!r} and {name!r}")
+    return unflatten(body, DEEPEST)
 
 
-def _whole(head: dict[str, Any], name: str) -> int:
+def _integer(head: dict[str, Any], name: str) -> int:
     value = head.get(name)
     if type(value) is not int:  # True is an int, too
-        raise RefusedError(f"header: expected a whole number as {name}, found {value!r}")
+        raise RefusedError(f"header: expected a whole number as {name}, found {str(value)[:40]!r}")
     return value

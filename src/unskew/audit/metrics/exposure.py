@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from unskew.base.errors import UserError
+from unskew.wire.ledger import REFUSED
 
 Pool = Literal["latest", "all"]
 
@@ -30,6 +31,9 @@ def exposure(ledger: pd.DataFrame, kind: str, clients: int, pool: Pool = "latest
     givers: dict[str, tuple[object, set[int]]] = {}  # part -> when its latest uploads came, and whose are in the pool
     last = int(ledger["round"].max()) if len(ledger) else 0
     by_round = np.zeros(last + 1)
+    refused = ledger.loc[ledger["kind"] == REFUSED, ["round", "phase", "client"]].apply(tuple, axis=1)
+    sent = ledger[["round", "phase", "client"]].apply(tuple, axis=1) if len(refused) else refused
+    ledger = ledger[~(sent.isin(set(refused)) & (ledger["direction"] == "up"))] if len(refused) else ledger
     passed = (ledger["kind"] == kind) & ((ledger["direction"] == "down") | (ledger["bytes"] > 0))
     rows = ledger.loc[passed, ["round", "phase", "client", "direction", "part"]]
     for round, phase, client, direction, part in rows.itertuples(index=False):

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from unskew.base.tree import State, Tree, flatten, unflatten
+from unskew.base.tree import State, Tree, flatten, flatten_parts, unflatten, unflatten_parts
 from unskew.client.rows import to_device
 from unskew.client.serve import serve, train
 from unskew.engines.channels_last import replace_flatten, to_channels_last
@@ -24,7 +24,7 @@ from unskew.protocol.server_view import StandIn
 from unskew.wire.message import ClientReply, Received, Request
 
 CHUNK = 500  # rows scored at once
-TOLD = ("message", "mine", "terms", "shared")  # of a reply, by a worker
+SENT, STATE = ("message", "terms", "shared"), "mine/"  # of a reply, by a worker
 DEEP = 9  # more levels than any message has
 Requests = Iterator[tuple[dict[str, Any], State]]  # made one by one: a client's state may come from a file
 
@@ -57,14 +57,16 @@ class LoopEngine:
         self, round: int, received: Received, clients: list[int], mine: Callable[[int], Tree]
     ) -> Iterator[ClientReply]:
         """Every client's outcome, in the order given."""
-        requests = (({"do": "train", "round": round, "client": k}, flatten(mine(k))) for k in clients)
+        requests = (({"do": "train", "round": round, "client": k}, flatten_parts(mine(k))) for k in clients)
         return self._outcomes(received, requests)
 
     def share(
         self, round: int, part: str, received: Received, clients: list[int], mine: Callable[[int], Tree]
     ) -> Iterator[ClientReply]:
         """One part's exchange on every client."""
-        requests = (({"do": "share", "round": round, "part": part, "client": k}, flatten(mine(k))) for k in clients)
+        requests = (
+            ({"do": "share", "round": round, "part": part, "client": k}, flatten_parts(mine(k))) for k in clients
+        )
         return self._outcomes(received, requests)
 
     def stand_in(
@@ -94,10 +96,11 @@ class LoopEngine:
 
     def _outcomes(self, received: Received, requests: Requests) -> Iterator[ClientReply]:
         for header, body in self._ask(received, requests):
-            tree = unflatten(body, DEEP)
-            got = (tree.get(name, {}) for name in TOLD)
+            tree = unflatten({name: t for name, t in body.items() if not name.startswith(STATE)}, DEEP)
+            state = {name.removeprefix(STATE): t for name, t in body.items() if name.startswith(STATE)}
             self._padding.add(*header["computed"])
-            yield ClientReply(header["client"], header["round"], header["rows"], *got)
+            sent = {name: tree.get(name, {}) for name in SENT}
+            yield ClientReply(header["client"], header["round"], header["rows"], mine=unflatten_parts(state), **sent)
 
     def _ask(self, received: Received, requests: Requests) -> Iterator[tuple[dict[str, Any], State]]:
         if self._pool:
@@ -124,6 +127,8 @@ class LoopEngine:
             )
             return {}, {"confusion": score.confusion, "loss": torch.tensor(score.loss, dtype=torch.float64)}
         request = Request(header["do"], header["round"], header["client"], self._received, header.get("part", ""))
-        reply, trained, computed = serve(self.context, request, unflatten(body, DEEP))
+        reply, trained, computed = serve(self.context, request, unflatten_parts(body))
+        body = flatten({name: getattr(reply, name) for name in SENT})
+        body |= {f"{STATE}{name}": t for name, t in flatten_parts(reply.mine).items()}
         about = {name: getattr(reply, name) for name in ("client", "round", "rows")}
-        return about | {"computed": (trained, computed)}, flatten({name: getattr(reply, name) for name in TOLD})
+        return about | {"computed": (trained, computed)}, body

@@ -47,7 +47,8 @@ def losses(setting: Setting, studio: Studio) -> Panel:
         panel.drawings.append(drawing)
     panel.notes += _refusals(setting)
     if gone.empty:
-        panel.notes.append("No client was left out: every reply was as agreed and every number in it finite.")
+        if not panel.notes:
+            panel.notes.append("No client was left out: every reply was as agreed and every number in it finite.")
         return panel
     drawing = studio.draw(
         partial(lines.dropped_curves, gone, colours),

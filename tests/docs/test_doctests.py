@@ -12,7 +12,7 @@ import unskew
 ALL = [module.name for module in pkgutil.walk_packages(unskew.__path__, "unskew.") if module.name != "unskew.cli"]
 # Kernels need Triton, which comes with PyTorch's GPU builds only.
 KERNELS, THERE = "unskew.engines.stacked.kernels.", importlib.util.find_spec("triton") is not None
-MODULES = [name for name in ALL if THERE or not name.startswith(KERNELS) or name == f"{KERNELS}plain"]
+MODULES = [name for name in ALL if THERE or not name.startswith(KERNELS) or name == f"{KERNELS}reference"]
 
 
 @pytest.mark.parametrize("name", MODULES)

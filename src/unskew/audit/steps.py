@@ -1,6 +1,6 @@
 """One optimiser step as a pure function, so that an attack can differentiate through a client's training.
 
-The same numbers as `core.optimiser`, which writes in place: a test compares the two.
+The same numbers as `protocol/optimiser.py`, which writes in place: a test compares the two.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,6 @@ from unskew.base.errors import UserError
 from unskew.config.experiment import EngineConfig
 from unskew.data import Dataset
 from unskew.engines.engine import EngineContext
-from unskew.engines.loop.loop_engine import LoopEngine
 from unskew.results.folder import manifest_of
 from unskew.results.load import Loaded
 from unskew.runner.prepare import Prepared, prepare
@@ -35,7 +33,7 @@ class World:
 
     @property
     def context(self) -> EngineContext:
-        return cast(LoopEngine, self.prepared.federation.engine).context
+        return self.prepared.federation.engine.context
 
     @property
     def by_rows(self) -> bool:

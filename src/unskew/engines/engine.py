@@ -20,7 +20,9 @@ from unskew.protocol.view import Batch, at_least_float32
 from unskew.wire.message import ClientReply, CohortReply, Received
 
 Run = Callable[[State, Tensor], Tensor]  # from state and rows to logits
-AT_ONCE = 50  # rows scored in one pass on a CPU: larger tensors are no longer kept for the next (process.py)
+AT_ONCE = (
+    50  # rows scored in one pass on a CPU: larger tensors are no longer kept for the next (runner/process_setup.py)
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Engine(Protocol):
     """Trains a cohort, runs an exchange on it, evaluates a model."""
 
     name: str
+    context: EngineContext
     device: torch.device
     workers: int
     add_up: AddUp | None  # many messages at once, where a kernel does it

@@ -19,7 +19,7 @@ from unskew.client.rows import ClientRows, to_device
 from unskew.client.seal import seal_draws, seal_one
 from unskew.client.share import share_draws, share_one
 from unskew.engines.engine import AddUp, EngineContext, Score, one_thread, sum_of
-from unskew.engines.stacked.widths import Padding
+from unskew.engines.padding import Padding
 from unskew.protocol.server_view import StandIn
 from unskew.protocol.work import Work, clipped
 from unskew.wire.message import ClientReply, Received

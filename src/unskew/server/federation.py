@@ -69,11 +69,11 @@ class Federation:
         return Snapshot(0, model, moved, frozenset(), Ledger())
 
     def play(self, before: Snapshot) -> tuple[Snapshot, Report]:
-        """One round. `before` is left untouched, so that an interrupted round can be played again.
+        """One round. `before` is left untouched, so that an interrupted round can be run again.
 
-        An engine may hand messages out as finite before it has looked, so that nobody waits for a GPU until the round
-        is over; the round in which one was not is played again by an engine that looks first. What the store has not
-        committed by then is forgotten.
+        An engine may hand replies out as finite before it has checked them, so that the host does not wait for a GPU
+        until the round is over. If one was not finite, the round is run again by an engine that checks first; changes
+        that the store has not committed by then are dropped.
         """
         report, terms = Report(), list[LossTerms]()
 
@@ -83,14 +83,14 @@ class Federation:
             start = replace(before, round=before.round + 1, ledger=before.ledger.next(self.keeps))
             return self.at_round(start.round)._play(start, report, terms)
 
-        def look() -> None:
+        def check_losses() -> None:
             found = loss_terms(terms)
             if self.policy.on_bad_loss == "stop":
                 check_loss_terms(before.round + 1, found)
             report.terms.update({k: numbers for k, numbers in found.items() if k in report.answered})
 
         with gc_paused():  # a tenth of the host's work with 50 small clients
-            return retry_if_nonfinite(self.engine, self.store, before, attempt, look), report
+            return retry_if_nonfinite(self.engine, self.store, before, attempt, check_losses), report
 
     def at_round(self, round: int) -> Federation:
         """The federation with the parts of a round."""

@@ -1,4 +1,4 @@
-"""A round on trust: played as if all messages were finite, and once more, looking first, where one was not."""
+"""A round is run as if all replies were finite; if one was not, it is run again with every reply checked first."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ T = TypeVar("T")
 
 
 def retry_if_nonfinite(
-    engine: Engine, store: ClientStore, before: Snapshot, play: Callable[[], T], look: Callable[[], None]
+    engine: Engine, store: ClientStore, before: Snapshot, play: Callable[[], T], check_losses: Callable[[], None]
 ) -> T:
-    """What `play` gives of a round from `before`, when the engine answers for every message.
+    """The result of `play` for the round after `before`, once the engine has found all replies to be finite.
 
-    `look` refuses what a settled round must not have; it comes before an error of the round itself.
+    `check_losses` may refuse the round; its error comes before one of the round itself.
     """
     held = before.versions()
     while True:
         try:
             done = play()
         except Exception:
-            if engine.verify_finite():  # else it may be due to the numbers that nobody has looked at
-                look()
+            if engine.verify_finite():  # otherwise the error may come from numbers that were not checked yet
+                check_losses()
                 raise
         else:
             if engine.verify_finite():
-                look()
+                check_losses()
                 return done
         if changed := [place for place, version in before.versions().items() if version != held[place]]:
             raise UserError(

@@ -19,7 +19,7 @@ from unskew.client.serve import serve, train
 from unskew.engines.channels_last import replace_flatten, to_channels_last
 from unskew.engines.engine import AddUp, EngineContext, Score, one_thread, sum_of
 from unskew.engines.loop.workers import Workers, can_fork
-from unskew.engines.stacked.widths import Padding
+from unskew.engines.padding import Padding
 from unskew.protocol.server_view import StandIn
 from unskew.wire.message import ClientReply, Received, Request
 

@@ -26,6 +26,7 @@ from unskew.client.rows import ClientRows, to_device
 from unskew.client.seal import seal_many
 from unskew.client.share import share_many
 from unskew.engines.engine import EngineContext, Score, one_thread
+from unskew.engines.padding import Padding
 from unskew.engines.stacked import kernels
 from unskew.engines.stacked.fuse import fuse
 from unskew.engines.stacked.layers import for_stack
@@ -33,7 +34,6 @@ from unskew.engines.stacked.memory import available_memory, bytes_of_step, cohor
 from unskew.engines.stacked.prefetch import Prefetch
 from unskew.engines.stacked.scoring import Scoring
 from unskew.engines.stacked.stack import Stack, shape_of
-from unskew.engines.stacked.widths import Padding
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part
 from unskew.protocol.server_view import StandIn

@@ -1,7 +1,5 @@
 """Clients with different numbers of steps in one stack: sort them, and shrink the stack when some have ended."""
 
-from dataclasses import dataclass
-
 SIZES = 32  # different widths, each of which is recorded once
 
 
@@ -21,18 +19,3 @@ def widths(steps: list[int], sizes: int = SIZES) -> list[int]:
             active -= 1
         found.append(min(-(-active // grain) * grain, len(steps)))
     return found
-
-
-@dataclass
-class Padding:
-    """Rows of all steps: those that clients trained on, and those computed, with what fills a client's last batch."""
-
-    needed: int = 0
-    computed: int = 0
-
-    def add(self, needed: int, computed: int) -> None:
-        self.needed, self.computed = self.needed + needed, self.computed + computed
-
-    @property
-    def share(self) -> float:
-        return 1 - self.needed / self.computed if self.computed else 0.0

@@ -1,0 +1,18 @@
+"""How much of what an engine computes no client trains on."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Padding:
+    """Rows of all steps: those that clients trained on, and those computed, with what fills a client's last batch."""
+
+    needed: int = 0
+    computed: int = 0
+
+    def add(self, needed: int, computed: int) -> None:
+        self.needed, self.computed = self.needed + needed, self.computed + computed
+
+    @property
+    def share(self) -> float:
+        return 1 - self.needed / self.computed if self.computed else 0.0

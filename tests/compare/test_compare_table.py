@@ -171,7 +171,7 @@ def test_refused_messages_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     run = SimpleNamespace(metrics=rows, summary=SimpleNamespace(best=1.0, final=2.0, mean_last10=3.0))
     monkeypatch.setattr("unskew.compare.table.load", lambda folder: run)
     (found,) = tables.read(grid, Path("out"), {}).rows
-    assert found.notes == ("seed 3: 1 messages were not finite and were refused",)
+    assert found.notes == ("seed 3: 1 reply was refused",)
     assert found.scores == {"best": {3: 1.0}, "final": {3: 2.0}, "mean_last10": {3: 3.0}}
 
 

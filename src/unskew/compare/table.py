@@ -151,6 +151,6 @@ def _row(
     first = cells[0]
     why = {cell.seed: " ".join(failed[cell.name].split()) for cell in cells if cell.name in failed}
     refused = {seed: int((run.metrics["metric"] == "dropped").sum()) for seed, run in sorted(runs.items())}
-    more = [f"seed {seed}: {n} replies were refused" for seed, n in refused.items() if n]
+    more = [f"seed {seed}: {n} {'reply was' if n == 1 else 'replies were'} refused" for seed, n in refused.items() if n]
     whole = tuple(run for _, run in sorted(runs.items()))
     return Row(first.setting, first.experiment.label, first.label, scores, why, (*notes, *more), whole)

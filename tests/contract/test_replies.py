@@ -368,6 +368,21 @@ def test_settings_of_replies_are_in_the_identity_only_where_they_are_set() -> No
     assert len(names | {plain.identity(), Experiment(on_bad_loss="refuse").identity()}) == 4
 
 
+def test_an_exchange_with_training_is_held_to_its_contract(engine: str) -> None:
+    """All or nothing: FedCurv's weights are not merged either, and its state of the round is dropped."""
+
+    def spoil(reply: ClientReply) -> Iterator[ClientReply]:
+        shared: Any = {part: dict(sent) for part, sent in reply.shared.items()}
+        if reply.client == 0:
+            shared["curv"]["du"] = {key: t[None] for key, t in shared["curv"]["du"].items()}
+        yield reply._replace(shared=shared)
+
+    wrong = changed(federation("fedcurv", engine, absence=[]), spoil)
+    snap, _ = same(wrong, changed(federation("fedcurv", engine, absence=[]), nobody(0)))
+    reasons = [e.artefact for e in snap.ledger.entries if e.kind == REFUSED]
+    assert reasons == ["curv/du: 0.0.weight: expected float64 [6, 5], found float64 [1, 6, 5]"]
+
+
 def test_two_parts_that_stand_in_for_one_client_are_refused(spy: Any) -> None:
     class Double(us.Part):
         def stand_ins(self, server: us.Server, absent: list[int]) -> dict[int, us.StandIn]:
@@ -618,8 +633,9 @@ def spoilt(draw: Any, t: Tensor, kind: str) -> Tensor | None:
     return flat.view(t.shape)
 
 
+MUTATED = ("fedavg", "scaffold", "flea", "fedavg-topk", "fedcurv")  # fedcurv shares something with its training
 KINDS = ("drop", "add", "reshape", "retype", "nan", "inf", "huge", "round", "client", "rows", "terms")
-LIMITED = ("average/weights", "scaffold/dc", "flea/features")
+LIMITED = ("average/weights", "scaffold/dc", "curv/du", "curv/dv")
 VALID: dict[str, tuple[Federation, ClientReply]] = {}
 
 
@@ -635,7 +651,7 @@ def valid(name: str) -> tuple[Federation, ClientReply]:
 def test_no_mutated_reply_is_accepted(data: st.DataObject) -> None:
     """Drop, add, reshape, retype, NaN, infinity, huge norm, other round, client, rows or loss terms."""
     draw = data.draw
-    name, kind = draw(st.sampled_from(("fedavg", "scaffold", "flea", "fedavg-topk"))), draw(st.sampled_from(KINDS))
+    name, kind = draw(st.sampled_from(MUTATED)), draw(st.sampled_from(KINDS))
     fed, reply = valid(name)
     path = draw(st.sampled_from(paths(reply)))
     if kind == "round":
@@ -673,7 +689,7 @@ def test_no_mutated_reply_is_accepted(data: st.DataObject) -> None:
 def test_no_mutated_bytes_crash_or_pass_as_another_form(data: st.DataObject) -> None:
     """Truncated, over-long, overwritten: refused, or a reply that the inbox judges as any other."""
     draw = data.draw
-    name = draw(st.sampled_from(("fedavg", "scaffold", "flea", "fedavg-topk")))
+    name = draw(st.sampled_from(MUTATED))
     fed, reply = valid(name)
     plain = encode_reply(reply)
     kind = draw(st.sampled_from(("cut", "longer", "overwrite", "noise", "header")))

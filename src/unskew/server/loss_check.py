@@ -31,5 +31,6 @@ def check_loss_terms(round: int, found: dict[int, dict[str, float]]) -> None:
     All such terms of the client are named: one of them spoils the weights, and a step later the others follow.
     """
     for client, parts in found.items():
-        if bad := ", ".join(f"{part} {value}" for part, value in parts.items() if not math.isfinite(value)):
+        if not all(map(math.isfinite, parts.values())):
+            bad = ", ".join(f"{part} {value}" for part, value in parts.items() if not math.isfinite(value))
             raise NotFiniteError(f"round {round}, client {client}: expected finite loss terms, found {bad}")

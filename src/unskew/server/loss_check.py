@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 
 import torch
 
@@ -20,8 +21,9 @@ def loss_terms(terms: list[LossTerms]) -> dict[int, dict[str, float]]:
     numbers = iter(torch.cat(columns).tolist() if columns else [])  # one look at the device for all
     found: dict[int, dict[str, float]] = {}
     for some in terms:
-        rows = {part: [next(numbers) for _ in some.at] for part in some.values}
-        found |= {k: {part: row[i] for part, row in rows.items()} for k, i in zip(some.clients, some.at)}
+        rows = {part: list(islice(numbers, len(some.at))) for part in some.values}
+        for k, i in zip(some.clients, some.at):
+            found[k] = {part: row[i] for part, row in rows.items()}
     return found
 
 

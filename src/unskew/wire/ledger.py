@@ -63,7 +63,8 @@ class Ledger:
     def up(self, round: int, phase: str, client: int, part: str, name: str, artefact: Artefact, value: Value) -> None:
         """A client sent something."""
         entry = Entry(round, phase, client, "up", part, name, artefact.kind, size_in_bytes(value))
-        self._enter(entry, artefact, value)
+        self.bytes_up += entry.bytes
+        self._enter([entry], artefact, value)
 
     def up_rows(
         self, round: int, phase: str, clients: Iterable[int], columns: Sequence[tuple[str, str, str, int]]
@@ -82,18 +83,15 @@ class Ledger:
         self, round: int, phase: str, clients: Iterable[int], part: str, name: str, artefact: Artefact, value: Value
     ) -> None:
         """The server sent the same thing to several clients; a lasting one only to those whose copy is old."""
-        size = size_in_bytes(value)
-        for client in self._outdated(f"{part}/{name}", clients, value) if artefact.lasting else clients:
-            self._enter(Entry(round, phase, client, "down", part, name, artefact.kind, size), artefact, value)
+        receivers = self._outdated(f"{part}/{name}", clients, value) if artefact.lasting else clients
+        kind, size = artefact.kind, size_in_bytes(value)
+        new = [Entry(round, phase, k, "down", part, name, kind, size) for k in receivers]
+        self.bytes_down += size * len(new)
+        self._enter(new, artefact, value)
 
-    def _enter(self, entry: Entry, artefact: Artefact, value: Value) -> None:
-        self.entries.append(entry)
-        if self.keeps(entry.round, entry.client):
-            self.kept.append(Sent(entry, artefact.reduce, value))
-        if entry.direction == "up":
-            self.bytes_up += entry.bytes
-        else:
-            self.bytes_down += entry.bytes
+    def _enter(self, new: list[Entry], artefact: Artefact, value: Value) -> None:
+        self.entries += new
+        self.kept += [Sent(entry, artefact.reduce, value) for entry in new if self.keeps(entry.round, entry.client)]
 
     def _outdated(self, name: str, clients: Iterable[int], value: Value) -> list[int]:
         print_of = fingerprint(value)

@@ -207,7 +207,7 @@ class StackedEngine:
             message, kept = seal_many(context, round, received, message, kept, clients)
         means = {name: total / ending.steps for name, total in terms.items()}
         fine = _finite((message, shared), feed.facts.rows)
-        rows = [len(client_rows.index[k]) for k in clients]
+        rows = [client_rows.index[k].shape[0] for k in clients]
         found = CohortReply(clients, list(range(len(clients))), round, rows, message, kept, means, shared)
         if client_rows is context.client_rows and self._optimistic:
             self._unverified.append(fine)

@@ -204,7 +204,7 @@ class Inbox:
         return opened
 
     def _check_labels(self, declared: Declared, message: Message) -> None:
-        """Labels as whole numbers are those of classes: others would end the training of whoever uses them."""
+        """Integer labels must be valid class numbers: any other would crash the training that uses them."""
         for part, sent in message.items():
             for name, value in sent.items():
                 if declared[part][name].kind == "labels":

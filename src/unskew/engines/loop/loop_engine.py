@@ -105,13 +105,13 @@ class LoopEngine:
     def _ask(self, received: Received, requests: Requests) -> Iterator[tuple[dict[str, Any], State]]:
         if self._pool:
             self._pool.tell({"do": "receive", "answer": False}, flatten(received._asdict()))
-            with one_thread():  # whoever takes an answer in would take the workers' cores otherwise: 28 ms, not 5
+            with one_thread():  # taking in a reply would compete with the workers for cores: 28 ms in place of 5
                 yield from self._pool.ask(requests)
             return
         self._received = received
         with one_thread():  # also while an answer is taken in: sums of small tensors take longer on many cores
             for header, body in requests:
-                with one_thread():  # whatever whoever took the last one in has left behind
+                with one_thread():  # the consumer may have changed the thread count between yields
                     answer = self._handle(header, body)
                 yield answer
 

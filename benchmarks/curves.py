@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from unskew.reproduce.printed import read
+from unskew.reproduce.paper_numbers import read
 
 RELEASED = 19940817  # the draw of the authors' code
 

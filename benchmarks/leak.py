@@ -18,15 +18,15 @@ from pathlib import Path
 import numpy as np
 
 import unskew
-from unskew.audit.audit import Audit, audit
+from unskew.audit.audit_run import Audit, audit
 from unskew.audit.budget import Budget
-from unskew.audit.record import record
-from unskew.audit.threat import SERVER
+from unskew.audit.record_leaks import record
+from unskew.audit.save_audit import write
+from unskew.audit.threat_model import SERVER
 from unskew.audit.verdict import CLEAR
-from unskew.audit.written import write
 from unskew.config import recipe
 from unskew.data import data_root
-from unskew.results.folder import manifest_of
+from unskew.results.run_folder import manifest_of
 
 DATA = ("cifar10", "lfw20")
 
@@ -96,7 +96,7 @@ def main() -> None:
         for found in one(data, batch, steps, given)
     ]
     if given.pages is not None:
-        from unskew.audit.paged import write_page  # brings matplotlib, which the numbers do not need
+        from unskew.audit.page_of_audits import write_page  # brings matplotlib, which the numbers do not need
 
         for data in given.data:
             write_page([found for name, found in audits if name == data], given.pages / f"{data}.html")

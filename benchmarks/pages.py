@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import unskew.describe as package
-from unskew.describe import known, markdown
+from unskew.describe import method_facts, method_markdown
 
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "benchmarks" / "speed"))
@@ -20,13 +20,13 @@ SPEED = ("<!-- speed -->", "<!-- end of speed -->")
 
 def main() -> None:
     """In this order: the pages read the table."""
-    (Path(package.__file__).parent / known.FILE).write_text(known.gather(REPOSITORY))
+    (Path(package.__file__).parent / method_facts.FILE).write_text(method_facts.gather(REPOSITORY))
     folder = REPOSITORY / "docs" / "methods"
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in markdown.pages().items():
+    for name, text in method_markdown.pages().items():
         (folder / name).write_text(text)
     readme = REPOSITORY / "README.md"
-    text = markdown.put(readme.read_text(), markdown.overview("docs/methods"))
+    text = method_markdown.put(readme.read_text(), method_markdown.overview("docs/methods"))
     inside = f"Recorded until {recorded()}:\n\n{table(REPOSITORY / 'results' / 'speed.csv')}"
     readme.write_text(re.sub(f"{SPEED[0]}.*{SPEED[1]}", f"{SPEED[0]}\n{inside}{SPEED[1]}", text, flags=re.DOTALL))
 

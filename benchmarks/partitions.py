@@ -1,7 +1,7 @@
 """Seconds that partitions of 50,000 labels take.
 
 python benchmarks/partitions.py
-python benchmarks/partitions.py --known  # draw published splits from the start: writes src/unskew/data/known.json
+python benchmarks/partitions.py --known  # draw published splits from the start: writes data/rng_checkpoints.json
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unskew.data import deal, known, skew
+from unskew.data import draw_split, label_skew, rng_checkpoints
 from unskew.data.partition import Dirichlet, split
 
 CASES = {
@@ -21,15 +21,17 @@ CASES = {
 }
 # Seed, rows of each class, clients, alpha, cap, least: CIFAR-10 in FedLMD's Table 3, the paper's draw and two others
 PUBLISHED = [(seed, [5000] * 10, 100, 0.05, True, 10) for seed in (19940817, 1, 2)]
-KNOWN = Path(known.__file__).with_name("known.json")
+KNOWN = Path(rng_checkpoints.__file__).with_name("rng_checkpoints.json")
 
 
 def drawn(seed: int, sizes: list[int], clients: int, alpha: float, cap: bool, least: int) -> tuple[str, dict]:
     """Name and entry of a split, by every draw there is."""
     old, piles = np.random.RandomState(seed), [np.arange(n) for n in sizes]
-    name = known.name(old, (sizes, clients, alpha, cap, least))
+    name = rng_checkpoints.name(old, (sizes, clients, alpha, cap, least))
     with np.errstate(invalid="ignore"):
-        return name, known.entry(old, lambda: deal.released_once(old, piles, clients, alpha, cap)[2] >= least)
+        return name, rng_checkpoints.entry(
+            old, lambda: draw_split.released_once(old, piles, clients, alpha, cap)[2] >= least
+        )
 
 
 def write() -> None:
@@ -48,7 +50,7 @@ def main() -> None:
         parts = split(partition, labels, 10, seed=0)
         seconds = time.perf_counter() - began
         sys.stdout.write(f"{name}: {seconds:.3f} s\n")
-        for line in skew.describe(skew.counts(parts.rows, labels, 10), parts.notes):
+        for line in label_skew.describe(label_skew.counts(parts.rows, labels, 10), parts.notes):
             sys.stdout.write(f"    {line}\n")
 
 

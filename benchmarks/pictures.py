@@ -17,19 +17,19 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from unskew.audit.attacks.decoder import decoder
-from unskew.audit.metrics.pixels import psnr
-from unskew.audit.shared import Shared
-from unskew.audit.world import World, set_up
+from unskew.audit.attacks.feature_decoder import decoder
+from unskew.audit.metrics.psnr import psnr
+from unskew.audit.replayed_run import ReplayedRun, set_up
+from unskew.audit.shared_data import SharedArtefact
 from unskew.client.share import share_draws
-from unskew.reproduce.record import changed_settings
-from unskew.results.load import load
+from unskew.reproduce.record_runs import changed_settings
+from unskew.results.load_run import load
 
 SHOWN = 16
 INCH = 0.62  # side of a picture
 
 
-def next_features(world: World) -> Shared:
+def next_features(world: ReplayedRun) -> SharedArtefact:
     """Those of the last round's clients, from the final model."""
     context, last = world.context, max(world.trained)
     shared = []
@@ -38,11 +38,11 @@ def next_features(world: World) -> Shared:
         shared.append(context.client_rows.index[client][pick[pick >= 0]])
     rows = torch.cat(shared)[:SHOWN, None]
     state = {name: t.to(context.device) for name, t in world.run.model.state_dict().items()}
-    found = Shared(world, "flea", "features", last, state, torch.empty(0), rows, flat=True)
+    found = SharedArtefact(world, "flea", "features", last, state, torch.empty(0), rows, flat=True)
     return replace(found, items=found.made(context.client_rows.x, rows))
 
 
-def decoded(world: World, steps: int) -> tuple[Tensor, Tensor]:
+def decoded(world: ReplayedRun, steps: int) -> tuple[Tensor, Tensor]:
     """Pixels from 0 to 1 of the true rows and of what the decoder makes of their features."""
     shared, source = next_features(world), world.context.client_rows
     found = decoder(shared, steps, seed=0, progress=told)

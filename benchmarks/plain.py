@@ -20,7 +20,7 @@ from torch.nn import functional as F
 import unskew
 from unskew.models import ZOO
 from unskew.protocol.work import Work
-from unskew.runner.prepare import prepare
+from unskew.runner.prepare_run import prepare
 
 Images = Callable[[Tensor], Tensor]
 

@@ -33,7 +33,7 @@ def show(load: Workload) -> None:
 def measure(load: Workload, count: int) -> dict[str, float]:
     """Set up, plan three rounds as the stacked engine would, and play one."""
     from unskew.client.feed import BatchFeed
-    from unskew.runner.prepare import prepare
+    from unskew.runner.prepare_run import prepare
 
     load = replace(load, partition=load.partition | {"clients": count}, participation=(COHORT + 0.5) / count)
     data, net = load.data(), load.net()

@@ -7,7 +7,7 @@ from bare import KNOWN
 from torch.utils.flop_counter import FlopCounterMode
 from workloads import Workload
 
-from unskew.runner.prepare import prepare
+from unskew.runner.prepare_run import prepare
 
 # Measured on one H200: a large copy, and a large product in bf16; float32 and TF32 are assumed, not measured.
 BANDWIDTH = 4.3e12

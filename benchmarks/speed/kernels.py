@@ -24,14 +24,14 @@ from unskew.data.dataset import preparer
 from unskew.engines.stacked.kernels import depthwise_banded as bands
 from unskew.engines.stacked.kernels import reference as plain
 from unskew.engines.stacked.kernels.batchnorm_eval import scaled
+from unskew.engines.stacked.kernels.batchnorm_train import BatchNormFunction
 from unskew.engines.stacked.kernels.broadcast import write
-from unskew.engines.stacked.kernels.convolution import Convolve
-from unskew.engines.stacked.kernels.depthwise_conv import Depthwise
-from unskew.engines.stacked.kernels.dropout import Drop
+from unskew.engines.stacked.kernels.conv_autograd import ConvFunction
+from unskew.engines.stacked.kernels.depthwise_conv import DepthwiseFunction
+from unskew.engines.stacked.kernels.dropout import DropoutFunction
 from unskew.engines.stacked.kernels.gather_augment import pick
 from unskew.engines.stacked.kernels.matmul_fp32 import product
-from unskew.engines.stacked.kernels.norm import Normalise
-from unskew.engines.stacked.kernels.pooling import Pool
+from unskew.engines.stacked.kernels.pooling import PoolFunction
 from unskew.engines.stacked.kernels.sum_messages import add_up
 from unskew.server.sums import Sum
 
@@ -102,13 +102,13 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
     for m, c, b, high, wide, o, k, stride, padding in DENSE:
         tensors = [normal(m, c, b, high, wide), normal(m, o, c, k, k)]
         found[f"convolve {c}x{high}x{wide} k{k} s{stride}"] = apart(
-            lambda x, w, s=stride, p=padding: Convolve.apply(x, w, None, s, p, False, 1, False),
+            lambda x, w, s=stride, p=padding: ConvFunction.apply(x, w, None, s, p, False, 1, False),
             lambda x, w, s=stride, p=padding: dense(x, w, s, p),
             tensors,
         )
     for (m, c, b, side, o, k, padding), relu, pool, flat in JOINED:
         found[f"convolve {c}x{side}x{side} k{k} then pool {pool}"] = apart(
-            lambda x, w, a, p=padding, z=relu, n=pool, f=flat: back(Convolve.apply(x, w, a, 1, p, z, n, f), f),
+            lambda x, w, a, p=padding, z=relu, n=pool, f=flat: back(ConvFunction.apply(x, w, a, 1, p, z, n, f), f),
             lambda x, w, a, p=padding, z=relu, n=pool: plain.pool(dense(x, w, 1, p), a, 1, z, n),
             # Small whole numbers, exact in every precision: so the largest of a window is the same one, the first.
             [torch.randint(-1, 2, shape, device=device).to(dtype)
@@ -117,7 +117,7 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
     for c, k in ((3, 5), (20, 5)):  # a teacher's: one set of filters, which learns nothing
         w, bias = torch.randint(-1, 2, (1, 8, c, k, k), device=device).to(dtype), normal(3, 8).round()
         found[f"convolve {c}x8x8 k{k} shared"] = apart(
-            lambda x, w=w, a=bias: Convolve.apply(x, w, a, 1, 2, True, 2, False),
+            lambda x, w=w, a=bias: ConvFunction.apply(x, w, a, 1, 2, True, 2, False),
             lambda x, w=w, a=bias: plain.pool(
                 dense(x, w.double().expand(3, -1, -1, -1, -1), 1, 2), a.double(), 1, True, 2
             ),
@@ -125,7 +125,7 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
         )
     for k, stride in ((3, 1), (3, 2), (5, 1)):
         found[f"depthwise k{k} s{stride}"] = apart(
-            lambda x, w, s=stride: Depthwise.apply(x, w, s, 1),
+            lambda x, w, s=stride: DepthwiseFunction.apply(x, w, s, 1),
             lambda x, w, s=stride: F.conv2d(x.transpose(0, 1), w[:, None], None, s, 1, groups=6).transpose(0, 1),
             [normal(6, 3, 9, 9), normal(6, k, k)],
         )
@@ -150,7 +150,7 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
         (6, 1, True, 1),
     ):
         found[f"pool {side} k{k} axis {channel}"] = apart(
-            lambda x, b, c=channel, z=relu, n=k: back(Pool.apply(x, b, c, z, n, z), z),
+            lambda x, b, c=channel, z=relu, n=k: back(PoolFunction.apply(x, b, c, z, n, z), z),
             # In the same precision: which number is the largest must be decided among the same ones.
             lambda x, b, c=channel, z=relu, n=k: plain.pool(x.to(dtype), b.to(dtype), c, z, n).double(),
             [normal(4, 3, 3, side, side), normal(4, 3)],
@@ -158,12 +158,14 @@ def cases(device: str, dtype: torch.dtype) -> dict[str, float]:
     for n, relu in ((500, True), (40000, False), (40000, True)):
         rows = [3 + normal(3, n), torch.randn(3, device=device), torch.randn(3, device=device)]
         found[f"normalise {n}{' relu' if relu else ''}"] = apart(
-            lambda x, g, s, z=relu: Normalise.apply(x, g, s, 1e-5, z)[0],
+            lambda x, g, s, z=relu: BatchNormFunction.apply(x, g, s, 1e-5, z)[0],
             lambda x, g, s, z=relu: plain.normalise(x, g, s, 1e-5, z)[0],
             rows,
         )
     seeds = torch.tensor([5, 2**31 - 1], device=device)
-    found["drop"] = apart(lambda x: Drop.apply(x, seeds, 0.3), lambda x: plain.drop(x, seeds, 0.3), [normal(2, 3, 700)])
+    found["drop"] = apart(
+        lambda x: DropoutFunction.apply(x, seeds, 0.3), lambda x: plain.drop(x, seeds, 0.3), [normal(2, 3, 700)]
+    )
     found["messages added up"] = sums_apart(device, dtype)
     for m, n in ((1, 1), (9, 700), (8, 4096), (17, 4100)):
         found[f"spread {n} to {m}"] = spread_apart(device, dtype, m, n)

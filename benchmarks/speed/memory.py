@@ -45,7 +45,7 @@ class Peak(threading.Thread):
 
 def measure(method: str, rounds: int, workers: int) -> str:
     """Prepare a long run and play its first rounds."""
-    from unskew.runner.prepare import prepare
+    from unskew.runner.prepare_run import prepare
 
     load = Workload(method, {"name": "iid", "clients": 10_000}, COHORT / 10_000, PFL, method=method, images=500_000)
     data, net = load.data(), pfl_cnn()

@@ -13,8 +13,8 @@ from peer import Pfl, SkippedError
 from workloads import Workload
 
 from unskew.base.environment import __version__
-from unskew.base.per_client import MANY, ByRule
-from unskew.runner.prepare import Prepared, prepare
+from unskew.base.per_client import MANY, ComputedPerClient
+from unskew.runner.prepare_run import PreparedRun, prepare
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class BareLoop:
         # every client's last batch has another.
         torch.backends.cudnn.benchmark = len({len(index[k]) for k in source.sampling.sampled(1)}) == 1
         there: Callable[[int], torch.Tensor] = lambda k: index[k].to(how.device)  # noqa: E731
-        rows = [there(k) for k in range(clients)] if clients <= MANY else ByRule(there)
+        rows = [there(k) for k in range(clients)] if clients <= MANY else ComputedPerClient(there)
         if how.device == "cpu":
             self.bare = Alone(load.name, rows, how.precision, how.workers)
         else:
@@ -101,7 +101,7 @@ class BareLoop:
             self.bare.close()
 
 
-def ready(load: Workload, engine: str, how: How) -> Prepared:
+def ready(load: Workload, engine: str, how: How) -> PreparedRun:
     experiment = load.experiment(engine, how.device, how.precision, 1000, how.workers)
     return prepare(experiment, data=load.data(), model=load.net())
 

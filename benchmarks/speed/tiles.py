@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from triton.errors import TritonError
 
-from unskew.engines.stacked.kernels import conv
 from unskew.engines.stacked.kernels import conv_filter_grad as taps
-from unskew.engines.stacked.kernels.conv_index import LEAST, Tile
+from unskew.engines.stacked.kernels import conv_matmul
+from unskew.engines.stacked.kernels.conv_index import LEAST, TileShape
 
 # Channels in and out, rows of a batch, side of a plane, side of a filter, padding, pooling.
 SHAPES = {
@@ -48,22 +48,22 @@ def milliseconds(run: Callable[[], Tensor]) -> float:
 
 
 def product(*given: Any) -> Tensor:
-    return conv.multiply(*given)[0]
+    return conv_matmul.multiply(*given)[0]
 
 
-def passes(clients: int, kind: str) -> Iterator[tuple[str, dict[str, Tile], Callable[[], Tensor]]]:
+def passes(clients: int, kind: str) -> Iterator[tuple[str, dict[str, TileShape], Callable[[], Tensor]]]:
     """Name, table of tiles, and call of every product and gradient."""
     dtype = torch.bfloat16 if kind == "half" else torch.float32
     for name, (c, o, rows, side, k, padding, pool) in SHAPES.items():
         x = torch.randn(clients, c, rows, side, side, device="cuda").to(dtype)
         w = torch.randn(clients, o, c, k, k, device="cuda").to(dtype)
-        g = torch.randn_like(conv.multiply(x, w, 1, padding)[0])
-        by_tap, after = c >= LEAST, conv.After(torch.zeros_like(w[:, :, 0, 0, 0]), True, pool)
+        g = torch.randn_like(conv_matmul.multiply(x, w, 1, padding)[0])
+        by_tap, after = c >= LEAST, conv_matmul.ConvEpilogue(torch.zeros_like(w[:, :, 0, 0, 0]), True, pool)
         forward = partial(product, x, w, 1, padding, after)
-        yield f"{name} forward", conv.TAPS if by_tap else conv.FLAT, forward
+        yield f"{name} forward", conv_matmul.TAPS if by_tap else conv_matmul.FLAT, forward
         if by_tap:
             turned = w.flip(3, 4).transpose(1, 2)
-            yield f"{name} into rows", conv.TAPS, partial(product, g, turned, 1, k - 1 - padding)
+            yield f"{name} into rows", conv_matmul.TAPS, partial(product, g, turned, 1, k - 1 - padding)
         yield f"{name} into filters", taps.FILTERS, partial(taps.filters, x, g, (k, k), 1, padding)
 
 
@@ -76,7 +76,7 @@ def main() -> None:
         torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
         for name, table, run in passes(args.clients, kind):
             now, want, found = table[kind], run(), {}
-            for tile in {now, *itertools.starmap(Tile, itertools.product(ROWS, DEPTHS, WARPS, STAGES))}:
+            for tile in {now, *itertools.starmap(TileShape, itertools.product(ROWS, DEPTHS, WARPS, STAGES))}:
                 table[kind] = tile
                 try:
                     torch.testing.assert_close(run(), want, rtol=0.05, atol=0.05 * float(want.abs().max()))

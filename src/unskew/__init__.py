@@ -16,47 +16,48 @@ if TYPE_CHECKING:
     from unskew.config.recipe import load as load_recipe
     from unskew.data import Dataset, from_arrays
     from unskew.protocol.client_view import Client, End, Newcomer
+    from unskew.protocol.method_registry import method, part
     from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
-    from unskew.protocol.registry import method, part
     from unskew.protocol.server_view import Messages, Server, StandIn
+    from unskew.protocol.step_view import Batch, View
     from unskew.protocol.update_codec import OutgoingUpdate
-    from unskew.protocol.view import Batch, View
-    from unskew.results.load import Loaded, load
+    from unskew.results.load_run import LoadedRun, load
     from unskew.runner.callbacks import Round
-    from unskew.runner.run import Run, run
+    from unskew.runner.run_experiment import Run, run
 
 # Looked up when first asked for: torch takes seconds to import, and `unskew --help` needs none of it.
 _WHERE = {
     "Artefact": ("protocol.part", "Artefact"),
-    "Batch": ("protocol.view", "Batch"),
+    "Batch": ("protocol.step_view", "Batch"),
     "Client": ("protocol.client_view", "Client"),
     "Dataset": ("data", "Dataset"),
     "End": ("protocol.client_view", "End"),
     "Exchange": ("protocol.part", "Exchange"),
     "Experiment": ("config.experiment", "Experiment"),
     "Letter": ("protocol.update_codec", "OutgoingUpdate"),  # the old name, for one version
-    "Loaded": ("results.load", "Loaded"),
+    "Loaded": ("results.load_run", "LoadedRun"),  # the old name, for one version
+    "LoadedRun": ("results.load_run", "LoadedRun"),
     "Messages": ("protocol.server_view", "Messages"),
     "Newcomer": ("protocol.client_view", "Newcomer"),
     "OutgoingUpdate": ("protocol.update_codec", "OutgoingUpdate"),
     "Part": ("protocol.part", "Part"),
     "Round": ("runner.callbacks", "Round"),
     "Rows": ("base.tree", "Rows"),
-    "Run": ("runner.run", "Run"),
+    "Run": ("runner.run_experiment", "Run"),
     "Server": ("protocol.server_view", "Server"),
     "Sizes": ("protocol.part", "Sizes"),
     "StandIn": ("protocol.server_view", "StandIn"),
     "State": ("base.tree", "State"),
     "Stream": ("protocol.part", "Stream"),
     "UserError": ("base.errors", "UserError"),
-    "View": ("protocol.view", "View"),
+    "View": ("protocol.step_view", "View"),
     "__version__": ("base.environment", "__version__"),
     "from_arrays": ("data", "from_arrays"),
-    "load": ("results.load", "load"),
+    "load": ("results.load_run", "load"),
     "load_recipe": ("config.recipe", "load"),
-    "method": ("protocol.registry", "method"),
-    "part": ("protocol.registry", "part"),
-    "run": ("runner.run", "run"),
+    "method": ("protocol.method_registry", "method"),
+    "part": ("protocol.method_registry", "part"),
+    "run": ("runner.run_experiment", "run"),
 }
 
 
@@ -80,7 +81,7 @@ __all__ = [
     "End",
     "Exchange",
     "Experiment",
-    "Loaded",
+    "LoadedRun",
     "Messages",
     "Newcomer",
     "OutgoingUpdate",

@@ -9,26 +9,26 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from unskew.base.errors import Stopped, UserError
+from unskew.base.errors import StoppedByUser, UserError
 from unskew.base.signals import listen
-from unskew.commands.audit import audit
-from unskew.commands.compare import compare
-from unskew.commands.data import app as data_app
-from unskew.commands.demo import demo
-from unskew.commands.export import export
-from unskew.commands.methods import methods
-from unskew.commands.models import models
-from unskew.commands.partition import partition
-from unskew.commands.report import report
-from unskew.commands.reproduce import reproduce
-from unskew.commands.run import run
+from unskew.commands.audit_command import audit
+from unskew.commands.compare_command import compare
+from unskew.commands.data_command import app as data_app
+from unskew.commands.demo_command import demo
+from unskew.commands.export_command import export
+from unskew.commands.methods_command import methods
+from unskew.commands.models_command import models
+from unskew.commands.partition_command import partition
+from unskew.commands.report_command import report
+from unskew.commands.reproduce_command import reproduce
+from unskew.commands.run_command import run
 
 INTERRUPTED = 130
 # What a newcomer needs first comes first in the help; a command that is not named here comes last.
 ORDER = ("demo", "run", "compare", "reproduce", "report", "audit", "partition", "methods", "models", "data", "export")
 
 
-class Ordered(TyperGroup):
+class OrderedCommands(TyperGroup):
     """Commands in the order of a person's questions, whatever file registers them first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -37,7 +37,7 @@ class Ordered(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Ordered,
+    cls=OrderedCommands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -81,7 +81,7 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"unskew: {error}", err=True)
         sys.exit(2)
-    except Stopped as stop:
+    except StoppedByUser as stop:
         typer.echo(f"unskew: {stop}", err=True)
         sys.exit(INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):

@@ -7,14 +7,14 @@ from functools import cache
 import numpy as np
 import torch
 
-from unskew.audit.leak import Leak, Pictures, Verdict
-from unskew.audit.membership.attack import Membership
+from unskew.audit.leak import KindVerdict, Leak, Pictures
+from unskew.audit.membership.membership_attack import MembershipResult
 from unskew.audit.membership.roc import roc
-from unskew.audit.metrics.measured import Skipped
-from unskew.audit.metrics.pixels import mse, psnr
-from unskew.audit.page.input import Curve, PageInput, Utility
+from unskew.audit.metrics.metric_values import SkippedMetric
+from unskew.audit.metrics.psnr import mse, psnr
+from unskew.audit.page.page_input import PageInput, RocCurve, RunUtility
 from unskew.data.digits import digits
-from unskew.report.facts import Fact
+from unskew.report.run_facts import Fact
 
 IMAGES = 12
 # method, defence, attack -> how far its pictures are off
@@ -25,10 +25,10 @@ TRIES = {
     ("fedavg", "prune 90 %", "ig"): 0.16,
 }
 UTILITIES = (
-    Utility("fedavg", "none", "digits", 0, 93.4, 5.2e6),
-    Utility("fedavg", "noise 0.01", "digits", 0, 88.1, 5.2e6),
-    Utility("fedavg", "prune 90 %", "digits", 0, 91.0, 0.9e6),
-    Utility("scaffold", "none", "digits", 0, 94.0, 10.4e6),
+    RunUtility("fedavg", "none", "digits", 0, 93.4, 5.2e6),
+    RunUtility("fedavg", "noise 0.01", "digits", 0, 88.1, 5.2e6),
+    RunUtility("fedavg", "prune 90 %", "digits", 0, 91.0, 0.9e6),
+    RunUtility("scaffold", "none", "digits", 0, 94.0, 10.4e6),
 )
 
 
@@ -60,17 +60,19 @@ def made() -> PageInput:
         title="What FedAvg gives away on digits",
         runs=UTILITIES,
         verdicts=(
-            Verdict("labels", "recovered", "All labels of a batch are read off the last layer's gradient.", "fedavg"),
-            Verdict("weights", "recovered", "Images come back from one local step of batch 1.", "fedavg"),
-            Verdict(
+            KindVerdict(
+                "labels", "recovered", "All labels of a batch are read off the last layer's gradient.", "fedavg"
+            ),
+            KindVerdict("weights", "recovered", "Images come back from one local step of batch 1.", "fedavg"),
+            KindVerdict(
                 "weights", "resisted", "ig, 2 restarts of 400 iterations: nothing above 20 dB.", "fedavg + noise 0.01"
             ),
-            Verdict("control", "unknown", "SCAFFOLD's variates left; no attack is known here yet.", "scaffold"),
+            KindVerdict("control", "unknown", "SCAFFOLD's variates left; no attack is known here yet.", "scaffold"),
         ),
         leaks=tuple(leaks),
         pictures=tuple(pictures),
         curves=(_curve("none", 1.2), _curve("noise 0.01", 0.2)),
-        skipped=(Skipped("lpips", "AlexNet needs pictures of at least 31 × 31 pixels, these are 1 × 8 × 8"),),
+        skipped=(SkippedMetric("lpips", "AlexNet needs pictures of at least 31 × 31 pixels, these are 1 × 8 × 8"),),
         facts=(
             Fact("threat model", ("honest-but-curious server: sees each message; knows model, batch size, steps",)),
             Fact("budget", ("dlg: 2 restarts of 100 steps of L-BFGS", "ig: 2 restarts of 400 iterations")),
@@ -78,7 +80,7 @@ def made() -> PageInput:
     )
 
 
-def _curve(defence: str, shift: float) -> Curve:
+def _curve(defence: str, shift: float) -> RocCurve:
     rng = np.random.default_rng(0)
     scores = rng.normal(shift, 1.2, 400), rng.normal(0, 1, 700)
-    return Curve("fedavg", defence, "digits", Membership("shadow models", roc(*scores, draws=50)))
+    return RocCurve("fedavg", defence, "digits", MembershipResult("shadow models", roc(*scores, draws=50)))

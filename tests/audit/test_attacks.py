@@ -8,7 +8,7 @@ import torch
 from unskew.audit.attacks.dlg import dlg
 from unskew.audit.attacks.idlg import idlg, labels_of
 from unskew.audit.attacks.ig import cosine_distance, ig, total_variation
-from unskew.audit.attacks.labels import infer, infer_all, representation
+from unskew.audit.attacks.label_inference import infer, infer_all, representation
 from unskew.audit.attacks.lbfgs import minimise
 from unskew.audit.problem import quiet
 

@@ -13,12 +13,12 @@ import yaml
 
 import unskew as us
 from runner.conftest import Command
-from unskew.audit import written
-from unskew.audit.audit import audit
+from unskew.audit import save_audit
+from unskew.audit.audit_run import audit
 from unskew.audit.budget import Budget
-from unskew.audit.threat import SERVER, SUM_ONLY, THREATS
+from unskew.audit.threat_model import SERVER, SUM_ONLY, THREATS
 from unskew.config import recipe as recipes
-from unskew.runner.prepare import read_data
+from unskew.runner.prepare_run import read_data
 
 from .victim import images
 
@@ -69,7 +69,7 @@ def test_what_an_audit_leaves(run: Path, unskew: Command) -> None:
     assert "does not know labels, draws" in (run / "audit" / "audit.html").read_text()
     about = json.loads((run / "audit" / "audit.json").read_text())
     assert about["threat"] == str(SERVER)
-    again = written.read(run)
+    again = save_audit.read(run)
     (shown,) = again.pictures
     assert shown.attack == "ig"
     assert shown.true.shape == shown.recovered.shape == (2, 1, 8, 8)
@@ -78,7 +78,7 @@ def test_what_an_audit_leaves(run: Path, unskew: Command) -> None:
 
 def test_pictures_are_the_rows_they_say_they_are(run: Path, unskew: Command) -> None:
     assert unskew("audit", run, *QUICK).code == 0
-    (shown,) = written.read(run).pictures
+    (shown,) = save_audit.read(run).pictures
     rows = read_data(us.load(run).config, None).train.x[list(shown.images)]
     assert np.allclose(shown.true.numpy(), rows.numpy() / 255, atol=1e-6)
 

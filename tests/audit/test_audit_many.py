@@ -10,8 +10,8 @@ import pytest
 
 import unskew as us
 from runner.conftest import Command
-from unskew.audit import written
-from unskew.audit.page.words import STATES
+from unskew.audit import save_audit
+from unskew.audit.page.headline import STATES
 
 QUICK = ("--attack", "ig", "--iterations", "2", "--restarts", "1", "--images", "2", "--device", "cpu")
 
@@ -89,7 +89,7 @@ def test_membership_by_loss_by_gain_and_by_shadows(runs: list[Path], unskew: Com
     assert {(r["attack"], r["metric"]) for r in rows if r["attack"] in names} == {
         (name, metric) for name in names for metric in ("auc", "tpr@0.1%", "tpr@1%")
     }
-    again = written.read(runs[0])
+    again = save_audit.read(runs[0])
     assert [one.attack for one in again.membership] == names
     assert again.membership[0].roc.rates[0].non_members > 100
     page = (runs[0] / "audit" / "audit.html").read_text()
@@ -98,7 +98,7 @@ def test_membership_by_loss_by_gain_and_by_shadows(runs: list[Path], unskew: Com
 
 def test_an_update_gives_its_rows_away(runs: list[Path]) -> None:
     """One step on four rows: they gain more than others, which is what the attack looks for."""
-    from unskew.audit.audit import audit
+    from unskew.audit.audit_run import audit
     from unskew.audit.budget import Budget
 
     found = audit(runs[0], Budget(("ig",), images=1, iterations=1, restarts=1), device="cpu")
@@ -123,8 +123,8 @@ def test_what_was_not_measured_is_on_the_page_with_the_reason(runs: list[Path], 
 
 
 def test_the_demo_ends_with_pictures_in_its_report(tmp_path: Path) -> None:
-    from unskew.audit.example import attacked
-    from unskew.report.page import write_settings
+    from unskew.audit.demo_attacks import attacked
+    from unskew.report.report_page import write_settings
 
     section, page = attacked(tmp_path)
     assert "All 8 images came back" in section.body
@@ -141,15 +141,15 @@ def test_the_demo_ends_with_pictures_in_its_report(tmp_path: Path) -> None:
 def test_the_demos_report_has_leak_beside_accuracy_where_rows_are_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from unskew.audit import example
+    from unskew.audit import demo_attacks
 
     keys = {"rounds": 1, "participation": 0.3, "partition": {"name": "iid", "clients": 20}, "record": {"rounds": [1]}}
     names = ("fedavg", "flea", "fedmix")
     for name in names:
         us.run(us.Experiment(method=name, engine={"name": "loop", "workers": 1}, **keys), out=tmp_path / "cells" / name)
-    monkeypatch.setattr(example, "ON_ROWS", replace(example.ON_ROWS, iterations=5))
+    monkeypatch.setattr(demo_attacks, "ON_ROWS", replace(demo_attacks.ON_ROWS, iterations=5))
     runs = [us.load(tmp_path / "cells" / name) for name in names]
-    text = example._on_rows(tmp_path, runs)
+    text = demo_attacks._on_rows(tmp_path, runs)
     lines = {line: text.partition(f'<th scope="row">{line}</th>')[2].partition("</tr>")[0] for line in names}
     for run in runs:
         assert f"<td>{run.summary.mean_last10:.1f}</td>" in lines[run.config.label]
@@ -159,14 +159,14 @@ def test_the_demos_report_has_leak_beside_accuracy_where_rows_are_shared(
     assert text.count("<img") == 2 * 16
     assert (tmp_path / "audit" / "shared.html").is_file()
     assert 'href="audit/shared.html"' in text
-    assert example._on_rows(tmp_path, runs[:1]) == ""
+    assert demo_attacks._on_rows(tmp_path, runs[:1]) == ""
 
 
 def test_features_that_come_down_again_are_counted_by_the_ledger(runs: list[Path]) -> None:
     from types import SimpleNamespace
 
     from unskew.audit.budget import Budget
-    from unskew.audit.rows import exposed
+    from unskew.audit.leak_rows import exposed
 
     run = us.load(runs[0])
     world = SimpleNamespace(run=run, context=SimpleNamespace(task=SimpleNamespace(clients=3)))

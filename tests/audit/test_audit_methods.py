@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 import unskew as us
-from unskew.audit.audit import Audit, audit
+from unskew.audit.audit_run import Audit, audit
 from unskew.audit.budget import Budget
-from unskew.audit.threat import find
-from unskew.protocol import registry
+from unskew.audit.threat_model import find
+from unskew.protocol import method_registry
 
-METHODS = [name for name in registry.known() if not name.startswith("test-")]
+METHODS = [name for name in method_registry.known() if not name.startswith("test-")]
 CLASSES = 3
 
 

@@ -7,8 +7,8 @@ import torch
 
 import unskew as us
 from unskew.audit.metrics.dependence import dependence, distance_correlation
-from unskew.methods.shared import distance
-from unskew.methods.shared.distance import FLOOR
+from unskew.methods.shared import distance_corr
+from unskew.methods.shared.distance_corr import FLOOR
 
 X = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 1.0]])
 F = torch.tensor([[1.0], [0.0], [2.0], [1.0]])
@@ -84,9 +84,9 @@ def test_the_corrected_value_is_the_unbiased_sum_written_out() -> None:
 def test_one_formula_serves_the_loss_and_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the centring both are the same other number."""
     x, f = _drawn(12, 5, 3)
-    monkeypatch.setattr(distance, "centred", lambda d, p: d)
+    monkeypatch.setattr(distance_corr, "centred", lambda d, p: d)
     assert distance_correlation(x, f) > 0.9
-    assert float(distance.distance_correlation(x, f, torch.ones(12), 0.0).c) == pytest.approx(
+    assert float(distance_corr.distance_correlation(x, f, torch.ones(12), 0.0).c) == pytest.approx(
         distance_correlation(x, f), rel=1e-5
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 import unskew as us
 from unskew.audit.metrics.exposure import exposure
-from unskew.results.tables import LEDGER
+from unskew.results.run_tables import LEDGER
 
 
 def _ledger(*rows: tuple[int, str, int]) -> pd.DataFrame:

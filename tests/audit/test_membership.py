@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.audit.membership.attack import on_model, on_update
-from unskew.audit.membership.scores import Examples, by_gain, losses
-from unskew.audit.membership.shadow import by_shadow, confidence, shadows
-from unskew.audit.membership.train import like_a_client, like_a_run
+from unskew.audit.membership.loss_scores import LabelledRows, by_gain, losses
+from unskew.audit.membership.membership_attack import on_model, on_update
+from unskew.audit.membership.shadow_models import by_shadow, confidence, shadows
+from unskew.audit.membership.shadow_training import like_a_client, like_a_run
 from unskew.base.tree import State
 from unskew.data.digits import digits
 from unskew.models import Model, build
@@ -23,12 +23,12 @@ SHORT = Work(batch=20, lr=0.1, epochs=5, momentum=0.9)
 
 
 @cache
-def _rows() -> tuple[Examples, Examples, Examples]:
+def _rows() -> tuple[LabelledRows, LabelledRows, LabelledRows]:
     """Members, non-members, and rows that the attacker owns; some labels are wrong, since digits are too easy."""
     data = digits()
     wrong = torch.rand(len(data.train), generator=torch.Generator().manual_seed(0)) < 0.2
     other = torch.randint(0, 10, (len(data.train),), generator=torch.Generator().manual_seed(1))
-    rows = Examples(data.prepare(data.train.x), torch.where(wrong, other, data.train.y))
+    rows = LabelledRows(data.prepare(data.train.x), torch.where(wrong, other, data.train.y))
     index = np.random.default_rng(1).permutation(len(rows))  # digits lie in the order of their writers
     return rows.take(index[:200]), rows.take(index[200:800]), rows.take(index[800:])
 
@@ -137,7 +137,7 @@ def test_scores_do_not_depend_on_how_candidates_are_grouped_by_the_attack() -> N
 
 def test_a_shadow_never_sees_a_row_twice_and_shadows_see_different_rows() -> None:
     """Half of 60 rows each, drawn without replacement: 30 different ones, with their own labels."""
-    known, drawn = Examples(torch.arange(60.0)[:, None], 100 + torch.arange(60)), list[Examples]()
+    known, drawn = LabelledRows(torch.arange(60.0)[:, None], 100 + torch.arange(60)), list[LabelledRows]()
     shadows(lambda rows, seed: drawn.append(rows) or {}, known, count=8, seed=3)
     sets = [frozenset(rows.x[:, 0].tolist()) for rows in drawn]
     assert [len(rows) for rows in drawn] == [len(rows) for rows in sets] == [30] * 8
@@ -146,7 +146,7 @@ def test_a_shadow_never_sees_a_row_twice_and_shadows_see_different_rows() -> Non
 
 
 def test_a_shadow_on_all_known_rows_sees_each_of_them_once() -> None:
-    known, drawn = Examples(torch.arange(20.0)[:, None], torch.arange(20)), list[Examples]()
+    known, drawn = LabelledRows(torch.arange(20.0)[:, None], torch.arange(20)), list[LabelledRows]()
     shadows(lambda rows, seed: drawn.append(rows) or {}, known, count=2, share=1.0)
     assert all(sorted(rows.y.tolist()) == list(range(20)) for rows in drawn)
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.audit.membership.finished import on_run
-from unskew.audit.membership.scores import Examples
+from unskew.audit.membership.final_model import on_run
+from unskew.audit.membership.loss_scores import LabelledRows
 from unskew.data.dataset import Split
 from unskew.data.digits import digits
 
@@ -25,7 +25,7 @@ def _data() -> us.Dataset:
     return us.from_arrays(x, y, test=0.85, name="few digits", seed=0)
 
 
-def _play(folder: Path, data: us.Dataset, rounds: int) -> us.Loaded:
+def _play(folder: Path, data: us.Dataset, rounds: int) -> us.LoadedRun:
     local = {"epochs": 6, "batch": 20, "lr": 0.1, "schedule": "constant"}
     partition = {"name": "iid", "clients": 2}
     experiment = us.Experiment(method="fedavg", rounds=rounds, partition=partition, local=local, model="mlp")
@@ -33,8 +33,8 @@ def _play(folder: Path, data: us.Dataset, rounds: int) -> us.Loaded:
     return us.load(folder)
 
 
-def _examples(run: us.Loaded, split: Split) -> Examples:
-    return Examples(run.prepare(split.x), split.y)
+def _examples(run: us.LoadedRun, split: Split) -> LabelledRows:
+    return LabelledRows(run.prepare(split.x), split.y)
 
 
 def test_a_run_that_overfits_gives_its_rows_away(tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.audit.leak import Leak, Pictures, Verdict
-from unskew.audit.page.grids import MOST, grids
-from unskew.audit.page.input import PageInput, Utility
-from unskew.audit.page.placing import Box, Disc, placed
-from unskew.audit.page.summary import best_tries, by_attack, recognised, strongest, utilities
-from unskew.audit.page.table import tables
-from unskew.audit.page.words import found
-from unskew.audit.page.write import write
+from unskew.audit.leak import KindVerdict, Leak, Pictures
+from unskew.audit.page.audit_page import write
+from unskew.audit.page.headline import found
+from unskew.audit.page.image_grids import MOST, grids
+from unskew.audit.page.label_placement import Disc, LabelBox, placed
+from unskew.audit.page.leak_table import tables
+from unskew.audit.page.page_input import PageInput, RunUtility
+from unskew.audit.page.summarise_leaks import best_tries, by_attack, recognised, strongest, utilities
 
 from .pages import IMAGES, made
 
@@ -53,7 +53,7 @@ def test_a_try_that_diverged_is_no_try_and_an_image_without_any_still_counts(tmp
     back = recognised(best_tries(leaks)).set_index("label")
     assert back.loc["fedavg", ["found", "images", "top"]].tolist() == [1, 2, 25.0]
     assert back.loc["moon", ["found", "images"]].tolist() == [0, 1]
-    runs = tuple(Utility(name, "", "digits", 0, 90.0, 1e6) for name in ("fedavg", "moon"))
+    runs = tuple(RunUtility(name, "", "digits", 0, 90.0, 1e6) for name in ("fedavg", "moon"))
     text = _page(tmp_path, PageInput("Diverged", runs, leaks=leaks))
     assert "nan" not in re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
     assert "Not shown, for want of an attack" in text
@@ -75,8 +75,8 @@ def test_the_plot_takes_the_strongest_attack_whichever_way_a_metric_runs() -> No
 
 def test_a_metric_in_two_spaces_has_two_columns_and_a_run_without_attack_a_row() -> None:
     leaks = [_leak(10), _leak(4, space="normalised, range 1"), _leak(0.5, metric="lpips", space="alex")]
-    runs = [Utility("fedavg", "none", "digits", s, 90.0 + s, 2e6) for s in (0, 2)] + [
-        Utility("moon", "", "digits", 0, 80.0, 1e6)
+    runs = [RunUtility("fedavg", "none", "digits", s, 90.0 + s, 2e6) for s in (0, 2)] + [
+        RunUtility("moon", "", "digits", 0, 80.0, 1e6)
     ]
     (table,) = tables(by_attack(best_tries(leaks)), utilities(runs))
     assert table.columns[:2] == ("accuracy, %", "bytes sent")
@@ -87,7 +87,7 @@ def test_a_metric_in_two_spaces_has_two_columns_and_a_run_without_attack_a_row()
 
 def test_the_largest_leak_of_a_column_is_marked_whichever_way_it_runs() -> None:
     leaks = [_leak(10), _leak(12, attack="dlg"), _leak(0.3, metric="mse"), _leak(0.1, metric="mse", attack="dlg")]
-    (table,) = tables(by_attack(best_tries(leaks)), utilities([Utility("fedavg", "none", "digits", 0, 90.0, 2e6)]))
+    (table,) = tables(by_attack(best_tries(leaks)), utilities([RunUtility("fedavg", "none", "digits", 0, 90.0, 2e6)]))
     assert [[cell.best for cell in row.cells[2:]] for row in table.rows] == [[False, False], [True, True]]
 
 
@@ -122,7 +122,7 @@ def test_contexts_that_were_named_are_in_the_headline() -> None:
 
 
 def test_names_beside_discs_hide_neither_one_another_nor_a_disc() -> None:
-    sheet = Box(0, 0, 700, 340)
+    sheet = LabelBox(0, 0, 700, 340)
     discs = [Disc(x, y, 15, 110, 29) for x, y in ((100, 200), (300, 190), (310, 230), (600, 200), (600, 204))]
     boxes = placed(discs, sheet)
     for i, box in enumerate(boxes):
@@ -132,7 +132,7 @@ def test_names_beside_discs_hide_neither_one_another_nor_a_disc() -> None:
 
 
 def test_without_pictures_the_headline_is_the_verdicts() -> None:
-    verdicts = (Verdict("weights", "resisted", ""), Verdict("control", "unknown", ""))
+    verdicts = (KindVerdict("weights", "resisted", ""), KindVerdict("control", "unknown", ""))
     said = found(best_tries([]), verdicts)
     assert said.headline == "Weights: attacked and resisted, at this budget; control: no attack known here."
     assert "proves nothing" in said.detail
@@ -171,7 +171,7 @@ def test_the_page_needs_nothing_else_and_shows_everything(tmp_path: Path) -> Non
 
 def test_names_are_shown_and_never_run(tmp_path: Path) -> None:
     bad = "<script>alert(1)</script>"
-    runs, verdicts = (Utility(bad, "", bad, 0, 50.0, 1.0),), (Verdict(bad, "unknown", bad, bad),)
+    runs, verdicts = (RunUtility(bad, "", bad, 0, 50.0, 1.0),), (KindVerdict(bad, "unknown", bad, bad),)
     leaks = (_leak(9, method=bad, dataset=bad),)
     pictures = (Pictures(bad, (0,), torch.zeros(1, 1, 8, 8), torch.ones(1, 1, 8, 8), bad),)
     text = _page(tmp_path, PageInput(bad, runs, verdicts, leaks, pictures))
@@ -180,14 +180,14 @@ def test_names_are_shown_and_never_run(tmp_path: Path) -> None:
 
 
 def test_one_run_without_any_attack_has_a_page(tmp_path: Path) -> None:
-    runs = (Utility("fedavg", "none", "digits", 0, 93.0, 1e6),)
-    text = _page(tmp_path, PageInput("One", runs, (Verdict("weights", "unknown", "Nothing was recorded."),)))
+    runs = (RunUtility("fedavg", "none", "digits", 0, 93.0, 1e6),)
+    text = _page(tmp_path, PageInput("One", runs, (KindVerdict("weights", "unknown", "Nothing was recorded."),)))
     assert "Weights: no attack known here." in text
     assert "<svg" not in text
 
 
 def test_a_single_run_and_equal_runs_can_be_plotted(tmp_path: Path) -> None:
-    runs = tuple(Utility("fedavg", d, "digits", 0, 93.0, 0.0) for d in ("none", "noise"))
+    runs = tuple(RunUtility("fedavg", d, "digits", 0, 93.0, 0.0) for d in ("none", "noise"))
     for count in (1, 2):
         leaks = tuple(_leak(20.0, defence=run.defence) for run in runs[:count])
         assert _page(tmp_path, PageInput("One", runs[:count], leaks=leaks)).count("<svg ") == 2
@@ -204,6 +204,6 @@ def test_utility_of_a_run_adds_both_directions(tmp_path: Path) -> None:
         us.Experiment(method="fedavg", rounds=1, partition={"name": "iid", "clients": 2}), out=tmp_path / "run"
     )
     loaded = us.load(tmp_path / "run")
-    utility = Utility.of(loaded, "noise")
+    utility = RunUtility.of(loaded, "noise")
     assert utility.bytes == run.summary.bytes_up + run.summary.bytes_down > 0
     assert (utility.method, utility.defence, utility.dataset) == ("fedavg", "noise", "digits")

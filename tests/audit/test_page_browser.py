@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from report.browser import CHROMIUM, Browser
-from unskew.audit.page.write import write
+from unskew.audit.page.audit_page import write
 
 from .pages import made
 

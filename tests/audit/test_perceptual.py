@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.audit.metrics.measured import Measured, Skipped
-from unskew.audit.metrics.perceptual import FILE, lpips, shapes
+from unskew.audit.metrics.lpips import FILE, lpips, shapes
+from unskew.audit.metrics.metric_values import MetricValues, SkippedMetric
 
 REAL = Path(os.environ.get("UNSKEW_DATA", "/nowhere"))
 
@@ -36,7 +36,7 @@ def _images() -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_it_gives_the_numbers_of_the_authors_package(root: Path) -> None:
     found = lpips(*_images(), root)
-    assert isinstance(found, Measured)
+    assert isinstance(found, MetricValues)
     assert found.space == "alex"
     assert found.values.tolist() == pytest.approx([1.1753865480, 1.1706784964], rel=1e-5)
 
@@ -44,9 +44,9 @@ def test_it_gives_the_numbers_of_the_authors_package(root: Path) -> None:
 def test_a_copy_is_at_distance_zero_and_order_does_not_matter(root: Path) -> None:
     a, b = _images()
     same, there, back = (lpips(*pair, root) for pair in ((a, a), (a, b), (b, a)))
-    assert isinstance(same, Measured)
-    assert isinstance(there, Measured)
-    assert isinstance(back, Measured)
+    assert isinstance(same, MetricValues)
+    assert isinstance(there, MetricValues)
+    assert isinstance(back, MetricValues)
     assert same.values.tolist() == [0.0, 0.0]
     assert torch.allclose(there.values, back.values)
 
@@ -54,23 +54,23 @@ def test_a_copy_is_at_distance_zero_and_order_does_not_matter(root: Path) -> Non
 def test_a_grey_image_stands_for_three_equal_channels(root: Path) -> None:
     a, b = (x[:, :1] for x in _images())
     grey, colour = lpips(a, b, root), lpips(a.expand(-1, 3, -1, -1), b.expand(-1, 3, -1, -1), root)
-    assert isinstance(grey, Measured)
-    assert isinstance(colour, Measured)
+    assert isinstance(grey, MetricValues)
+    assert isinstance(colour, MetricValues)
     assert torch.allclose(grey.values, colour.values)
 
 
 def test_without_the_file_it_is_skipped_and_says_where_to_put_it(tmp_path: Path) -> None:
     found = lpips(*_images(), tmp_path)
-    assert isinstance(found, Skipped)
+    assert isinstance(found, SkippedMetric)
     assert str(tmp_path / FILE) in found.reason
     assert "UNSKEW_DATA" in found.reason
 
 
 def test_pictures_too_small_for_alexnet_are_skipped(root: Path) -> None:
     a, b = _images()
-    assert isinstance(lpips(a[..., :31, :31], b[..., :31, :31], root), Measured)
+    assert isinstance(lpips(a[..., :31, :31], b[..., :31, :31], root), MetricValues)
     found = lpips(a[..., :30, :30], b[..., :30, :30], root)
-    assert isinstance(found, Skipped)
+    assert isinstance(found, SkippedMetric)
     assert "31 × 31" in found.reason
 
 
@@ -87,5 +87,5 @@ def test_a_file_that_is_no_weights_file_is_named(root: Path, tmp_path: Path) -> 
 def test_real_faces_have_the_authors_numbers() -> None:
     faces = torch.from_numpy(np.load(REAL / "lfw20.npz")["x"][:4]).permute(0, 3, 1, 2) / 255
     found = lpips(faces[:2], faces[2:], REAL)
-    assert isinstance(found, Measured)
+    assert isinstance(found, MetricValues)
     assert found.values.tolist() == pytest.approx([0.2854090631, 0.1278491616], abs=1e-5)

@@ -11,9 +11,9 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 import unskew as us
-from unskew.audit.metrics.measured import Measured, Skipped
-from unskew.audit.metrics.pixels import as_picture, mse, psnr, to_unit
-from unskew.audit.metrics.structure import ssim
+from unskew.audit.metrics.metric_values import MetricValues, SkippedMetric
+from unskew.audit.metrics.psnr import as_picture, mse, psnr, to_unit
+from unskew.audit.metrics.ssim import ssim
 
 
 def _pair(shape: tuple[int, ...] = (3, 2, 8, 8)) -> tuple[torch.Tensor, torch.Tensor]:
@@ -80,7 +80,7 @@ def test_pictures_that_do_not_belong_together_are_refused() -> None:
 def test_without_torchmetrics_ssim_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     found = ssim(*_pair())
-    assert isinstance(found, Skipped)
+    assert isinstance(found, SkippedMetric)
     assert "unskew[privacy]" in found.reason
 
 
@@ -88,21 +88,21 @@ class TestStructure:
     def test_a_copy_has_one_and_a_negative_far_less(self) -> None:
         a, _ = _pair()
         same, other = ssim(a, a), ssim(a, 1 - a)
-        assert isinstance(same, Measured)
-        assert isinstance(other, Measured)
+        assert isinstance(same, MetricValues)
+        assert isinstance(other, MetricValues)
         assert torch.allclose(same.values, torch.ones(3, dtype=torch.float64), atol=1e-5)
         assert other.mean < 0.1
 
     def test_it_is_the_formula_with_scipys_windows(self) -> None:
         a, b = _pair((2, 1, 24, 20))
         found = ssim(a, b)
-        assert isinstance(found, Measured)
+        assert isinstance(found, MetricValues)
         want = [_by_scipy(x.numpy(), y.numpy()) for x, y in zip(a[:, 0].double(), b[:, 0].double())]
         assert found.values.tolist() == pytest.approx(want, abs=1e-4)
 
     def test_images_too_small_for_a_window_are_skipped(self) -> None:
         found = ssim(*_pair((2, 1, 4, 4)))
-        assert isinstance(found, Skipped)
+        assert isinstance(found, SkippedMetric)
         assert "1 × 4 × 4" in found.reason
 
 

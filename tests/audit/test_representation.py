@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import unskew as us
-from unskew.audit.metrics.labels import label_accuracy
+from unskew.audit.metrics.label_accuracy import label_accuracy
 from unskew.audit.metrics.representation import representation_mse
 from unskew.models import Model
 

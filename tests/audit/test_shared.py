@@ -9,18 +9,18 @@ import torch
 from torch import nn
 
 import unskew as us
-from unskew.audit import written
-from unskew.audit.attacks import context as contexts
-from unskew.audit.attacks import decoder as decoders
-from unskew.audit.audit import Audit, audit
+from unskew.audit import save_audit
+from unskew.audit.attacks import context_attack as contexts
+from unskew.audit.attacks import feature_decoder as decoders
+from unskew.audit.audit_run import Audit, audit
 from unskew.audit.budget import Budget
-from unskew.audit.page.known import column
-from unskew.audit.paged import write_page
-from unskew.audit.shared import shared
-from unskew.audit.threat import SERVER, find
-from unskew.audit.world import set_up
-from unskew.results import messages
-from unskew.runner.prepare import read_data
+from unskew.audit.page.metric_titles import column
+from unskew.audit.page_of_audits import write_page
+from unskew.audit.replayed_run import set_up
+from unskew.audit.shared_data import shared
+from unskew.audit.threat_model import SERVER, find
+from unskew.results import recorded_messages
+from unskew.runner.prepare_run import read_data
 
 QUICK = {"attacks": (), "images": 20, "iterations": 400, "membership": "none"}
 
@@ -98,7 +98,7 @@ def test_pictures_are_the_rows_that_were_shared(flea: Path) -> None:
 
 def test_the_attacker_learns_from_no_row_of_the_attacked_clients(flea: Path) -> None:
     world = set_up(us.load(flea, model=network()), "cpu", model=network())
-    (one,) = shared(world, SERVER, messages.read(flea), "flea", "features", 20)
+    (one,) = shared(world, SERVER, recorded_messages.read(flea), "flea", "features", 20)
     index, behind = world.context.client_rows.index, set(one.rows.flatten().tolist())
     attacked = [set(index[k].tolist()) for k in range(20) if behind & set(index[k].tolist())]
     assert 0 < len(attacked) < 20
@@ -174,10 +174,10 @@ def test_without_a_fitting_attack_it_is_said(flea: Path) -> None:
 def test_such_an_audit_is_written_read_and_drawn(flea: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contexts, "SIZES", (60,))
     found = audited(flea, iterations=5)
-    written.write(found, "cpu")
-    again = written.read(flea)
+    save_audit.write(found, "cpu")
+    again = save_audit.read(flea)
     assert (again.budget, again.verdicts) == (found.budget, found.verdicts)
     assert [p.attack for p in again.pictures] == ["decoder/round-1"]
-    monkeypatch.setattr("unskew.audit.paged.load", lambda run: us.load(run, model=network()))
+    monkeypatch.setattr("unskew.audit.page_of_audits.load", lambda run: us.load(run, model=network()))
     page = write_page([again], tmp_path / "audit.html").read_text()
     assert "context named, % (60 items)" in page

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from unskew.audit.cases import ATTACKABLE, case, problem
-from unskew.audit.opened import opened
-from unskew.audit.steps import move
-from unskew.audit.threat import SERVER, SUM_ONLY
-from unskew.audit.world import NoAttackError, set_up
-from unskew.protocol import registry
+from unskew.audit.attack_cases import ATTACKABLE, case, problem
+from unskew.audit.decode_messages import opened
+from unskew.audit.differentiable_sgd import move
+from unskew.audit.replayed_run import NoAttackError, set_up
+from unskew.audit.threat_model import SERVER, SUM_ONLY
+from unskew.protocol import method_registry
 from unskew.protocol.work import Work, clipped
-from unskew.results import load, messages
+from unskew.results import load_run, recorded_messages
 
 from .test_audit_methods import METHODS, dataset, network, played
 
@@ -58,11 +58,11 @@ def test_true_rows_give_the_very_message(method: str, tmp_path: Path) -> None:
     """
     local = {"epochs": 2, "batch": 2, "lr": 0.1, "momentum": 0.5, "weight_decay": 0.01, "clip": 1.0}
     played(tmp_path, method, rounds=1, record={"rounds": [1]}, precision="float64", local=local)
-    run = load.load(tmp_path, model=network())
+    run = load_run.load(tmp_path, model=network())
     world = set_up(run, "cpu", dataset(), network())
     knows = SERVER.given(("labels", "draws"))
-    recorded = opened(messages.read(tmp_path)[0], world.context)
-    parts = registry.create(registry.resolve(method)).parts
+    recorded = opened(recorded_messages.read(tmp_path)[0], world.context)
+    parts = method_registry.create(method_registry.resolve(method)).parts
     checked = 0
     for seen in knows.sees(recorded, tuple(world.trained[1]), world.by_rows):
         for part in parts:
@@ -89,9 +89,9 @@ def test_true_rows_give_the_very_sum(method: str, part: str, name: str, tmp_path
     """Under secure aggregation, of an artefact that is summed and of one that is averaged."""
     local = {"epochs": 1, "batch": 2, "lr": 0.1}
     played(tmp_path, method, rounds=1, record={"rounds": [1]}, precision="float64", local=local)
-    world = set_up(load.load(tmp_path, model=network()), "cpu", dataset(), network())
+    world = set_up(load_run.load(tmp_path, model=network()), "cpu", dataset(), network())
     knows = SUM_ONLY.given(("labels", "draws"))
-    (recorded,) = messages.read(tmp_path)
+    (recorded,) = recorded_messages.read(tmp_path)
     (seen,) = knows.sees(recorded, tuple(world.trained[1]), world.by_rows)
     one = case(world, knows, seen, part, name, torch.float64, 32)
     posed = problem([one], world, knows)

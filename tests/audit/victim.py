@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unskew import models
-from unskew.audit.problem import Box, Problem
-from unskew.audit.unroll import Hidden, Replay, all_rows_at_once
+from unskew.audit.problem import PixelRange, Problem
+from unskew.audit.unrolled_training import ClientSecrets, UnrolledClient, all_rows_at_once
 from unskew.base.tree import stack
 from unskew.client.round import StepInputs
-from unskew.protocol import registry
+from unskew.protocol import method_registry
 from unskew.protocol.work import Work
 from unskew.wire.message import Received
 
@@ -27,7 +27,7 @@ class Victim:
 
     x: Tensor  # [n, 1, 8, 8]
     y: Tensor
-    hidden: Hidden
+    hidden: ClientSecrets
     problem: Problem
 
     def psnr(self, x: Tensor) -> Tensor:
@@ -51,16 +51,16 @@ def victim(labels: tuple[int, ...] = (4,), steps: int = 1, seed: int = 0, **work
     """FedAvg's client after some steps on all of its rows."""
     n, shape = len(labels), (1, 8, 8)
     model = models.build("lenet", shape, CLASSES, seed, DTYPE)
-    method = registry.create(registry.resolve("fedavg")).on(torch.device("cpu"), DTYPE)
+    method = method_registry.create(method_registry.resolve("fedavg")).on(torch.device("cpu"), DTYPE)
     done = Work(**{"batch": n, "lr": 0.1, "steps": steps} | work)
-    replay = Replay(method, model, done, Received(model.initial, {}), "average", "weights", CLASSES)
+    replay = UnrolledClient(method, model, done, Received(model.initial, {}), "average", "weights", CLASSES)
     zero = torch.zeros((), dtype=torch.int64)
     batch = {"row": torch.arange(n), "w": torch.ones(n, dtype=DTYPE)}
     moments = [StepInputs(batch, {}, {}, (zero + s, zero + s, zero)) for s in range(steps)]
-    hidden = Hidden(torch.tensor(float(n), dtype=DTYPE), moments, {})
+    hidden = ClientSecrets(torch.tensor(float(n), dtype=DTYPE), moments, {})
     x, y = images(n), torch.tensor(labels)
     target = {name: t[None] for name, t in replay(hidden, x, y).items()}
-    box = Box(torch.zeros(1, 1, 1, dtype=DTYPE), torch.ones(1, 1, 1, dtype=DTYPE))
+    box = PixelRange(torch.zeros(1, 1, 1, dtype=DTYPE), torch.ones(1, 1, 1, dtype=DTYPE))
     return Victim(
         x, y, hidden, Problem(replay, model, target, [stack([hidden])], [1.0], [n], shape, CLASSES, None, box)
     )

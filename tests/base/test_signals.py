@@ -15,7 +15,7 @@ import torch
 
 from unskew.base.signals import remove_folder, uninterrupted
 from unskew.base.vmap import vmap
-from unskew.results.tables import Table
+from unskew.results.run_tables import RowBuffer
 
 pytestmark = pytest.mark.usefixtures("hears_ctrl_c")
 
@@ -88,7 +88,7 @@ def test_a_folder_is_removed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_table_is_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within, a library swallows whatever is raised while it compares types."""
-    table, write = Table(("a",)), pd.DataFrame.to_parquet
+    table, write = RowBuffer(("a",)), pd.DataFrame.to_parquet
     table.add([(1,)])
 
     def swallows(self: pd.DataFrame, **more: Any) -> Any:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import unskew as us
 from unskew.base.tree import State, Tree
 from unskew.client.feed import BatchFeed
-from unskew.protocol import registry
-from unskew.runner.prepare import prepare
+from unskew.protocol import method_registry
+from unskew.runner.prepare_run import prepare
 
 OWN_ROWS = (7, 3, 5, 4)  # training rows of the clients
 STREAM_ROWS = (5, 2, 9, 2)  # rows of the stream that each client has for itself
@@ -43,9 +43,9 @@ class JoinedTwice(us.Part):
 @pytest.fixture(autouse=True, scope="module")
 def _parts() -> Iterator[None]:
     """Both parts are registered for this file alone; a class can be registered only once."""
-    registry.known()  # loads the package's own, which must survive
+    method_registry.known()  # loads the package's own, which must survive
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "PARTS", dict(registry.PARTS))
+        patch.setattr(method_registry, "PARTS", dict(method_registry.PARTS))
         us.part("own-rows")(OwnRows)
         us.part("joined-twice")(JoinedTwice)
         yield

@@ -12,10 +12,10 @@ from unskew.base.keyed_rng import key_of
 from unskew.client.feed import BatchFeed
 from unskew.client.plan import Plan
 from unskew.client.round import StepInputs
-from unskew.protocol import registry
+from unskew.protocol import method_registry
 from unskew.protocol.part import Part, Sizes, Stream
 from unskew.protocol.work import Work
-from unskew.runner.prepare import prepare
+from unskew.runner.prepare_run import prepare
 
 PLAN = Plan(seed=5)
 
@@ -176,9 +176,9 @@ def first_steps(method: str) -> list[StepInputs]:
 
 def test_another_part_shifts_no_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches, augmentation and dropout seeds are the same with a part that draws a lot, and in every method."""
-    registry.known()
-    monkeypatch.setattr(registry, "PARTS", dict(registry.PARTS))
-    registry.part("gambler")(Gambler)
+    method_registry.known()
+    monkeypatch.setattr(method_registry, "PARTS", dict(method_registry.PARTS))
+    method_registry.part("gambler")(Gambler)
     plain = first_steps("fedavg")
     assert len(plain) >= 4
     for method in ("gambler+fedavg", "fedavg+gambler", "scaffold", "moon"):

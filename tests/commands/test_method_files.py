@@ -6,17 +6,17 @@ import re
 
 import pytest
 
-from unskew.describe import method, source
-from unskew.protocol import registry
+from unskew.describe import describe_method, method_docstring
+from unskew.protocol import method_registry
 
-NAMES = method.shipped()
-PARTS = sorted({part for name in NAMES for part in registry.resolve(name)})
+NAMES = describe_method.shipped()
+PARTS = sorted({part for name in NAMES for part in method_registry.resolve(name)})
 # A paper or code by name, or one of the words that stand for it.
 SOURCE = re.compile(r"Fed[A-Z]\w+|FLea|HFMDS|MOON|SCAFFOLD|paper|code|original|authors|own choice")
 
 
-def file_of(part: str) -> source.Source:
-    return source.read(registry.PARTS[part])
+def file_of(part: str) -> method_docstring.MethodDocstring:
+    return method_docstring.read(method_registry.PARTS[part])
 
 
 def test_the_seven_first_methods_are_found() -> None:
@@ -42,10 +42,10 @@ def test_paper_has_a_title_and_a_year(part: str) -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_equations_are_numbered_from_one_and_marked_in_the_code(part: str) -> None:
-    numbers = [source.number(equation) for equation in file_of(part).equations]
+    numbers = [method_docstring.number(equation) for equation in file_of(part).equations]
     assert numbers == [str(i + 1) for i in range(len(numbers))]
     assert numbers
-    assert set(numbers) <= source.numbers_on_code(registry.PARTS[part].__module__)
+    assert set(numbers) <= method_docstring.numbers_on_code(method_registry.PARTS[part].__module__)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -53,21 +53,21 @@ def test_file_says_what_differs(part: str) -> None:
     import inspect
     import sys
 
-    assert "\nDiffers: " in (inspect.getdoc(sys.modules[registry.PARTS[part].__module__]) or "")
+    assert "\nDiffers: " in (inspect.getdoc(sys.modules[method_registry.PARTS[part].__module__]) or "")
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_every_field_is_described_with_a_source(part: str) -> None:
-    name = next(name for name in NAMES if part in registry.resolve(name))
-    for setting in method.describe(name).settings:
+    name = next(name for name in NAMES if part in method_registry.resolve(name))
+    for setting in describe_method.describe(name).settings:
         assert SOURCE.search(setting.told), f"{setting.part}.{setting.name}: {setting.told!r} names no source"
 
 
 def test_equations_of_a_replaced_part_are_left_out() -> None:
     """Server momentum replaces FedAvg's mean, which is its equation (2)."""
-    files = {file.module: file for file in method.describe("fedprox+avgm").files}
-    assert [source.number(line) for line in files["fedavg"].equations] == ["1"]
-    assert [source.number(line) for line in files["fedprox"].equations] == ["1"]
+    files = {file.module: file for file in describe_method.describe("fedprox+avgm").files}
+    assert [method_docstring.number(line) for line in files["fedavg"].equations] == ["1"]
+    assert [method_docstring.number(line) for line in files["fedprox"].equations] == ["1"]
     assert len(files["fedavgm"].equations) == 3
 
 

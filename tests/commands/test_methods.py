@@ -10,8 +10,8 @@ import pytest
 import unskew.describe as package
 from runner.conftest import Command
 from unskew.base.errors import UserError
-from unskew.describe import known, markdown, method
-from unskew.describe.cost import Net, measure
+from unskew.describe import describe_method, method_facts, method_markdown
+from unskew.describe.method_cost import Net, measure
 
 REPOSITORY = Path(__file__).parents[2]
 STALE = "generated text is old: python benchmarks/pages.py"
@@ -20,7 +20,7 @@ STALE = "generated text is old: python benchmarks/pages.py"
 def test_table_names_every_method(unskew: Command) -> None:
     said = unskew("methods")
     assert said.code == 0
-    for name in method.shipped():
+    for name in describe_method.shipped():
         assert f" {name} " in said.out
     assert "Karimireddy et al. 2020" in said.out
     assert "control dc" in said.out
@@ -28,7 +28,7 @@ def test_table_names_every_method(unskew: Command) -> None:
 
 def test_table_as_json(unskew: Command) -> None:
     rows = json.loads(unskew("methods", "--json").out)
-    assert [row["method"] for row in rows] == method.shipped()
+    assert [row["method"] for row in rows] == describe_method.shipped()
     by_name = {row["method"]: row for row in rows}
     assert by_name["scaffold"]["leaves the client beyond the model"] == "control dc"
     assert by_name["fedprox"]["leaves the client beyond the model"] == "nothing"
@@ -118,22 +118,22 @@ def test_cost_of_a_net_that_is_not_in_the_zoo_is_refused() -> None:
 
 
 def test_packaged_table_is_what_the_repository_says() -> None:
-    assert (Path(package.__file__).parent / known.FILE).read_text() == known.gather(REPOSITORY), STALE
+    assert (Path(package.__file__).parent / method_facts.FILE).read_text() == method_facts.gather(REPOSITORY), STALE
 
 
 def test_status_tells_numbers_of_a_paper_from_examples_of_our_own(tmp_path: Path) -> None:
     """Whoever compresses what travels has no number of a paper; a file that is not there says nothing."""
-    tested = {name: row.tested for name, row in known.table().items()}
+    tested = {name: row.tested for name, row in method_facts.table().items()}
     for name in ("fedavg-bf16", "fedavg-int8", "fedavg-topk", "feddata"):
         assert tested[name] == "worked examples tested", name
     for name in ("fedavg", "fedlmd", "flea", "scaffold"):
         assert tested[name] == "papers' numbers tested", name
     file = tmp_path / "test_it.py"
-    assert known._tested(file) == ""
+    assert method_facts._tested(file) == ""
     file.write_text("def test_numbers_of_the_paper(): ...\n")
-    assert known._tested(file) == "worked examples tested"
+    assert method_facts._tested(file) == "worked examples tested"
     file.write_text("import pytest\n\n\n@pytest.mark.papers\ndef test_numbers(): ...\n")
-    assert known._tested(file) == "papers' numbers tested"
+    assert method_facts._tested(file) == "papers' numbers tested"
 
 
 def test_a_method_is_shown_in_the_setting_that_most_others_were_played_in(tmp_path: Path) -> None:
@@ -144,25 +144,25 @@ def test_a_method_is_shown_in_the_setting_that_most_others_were_played_in(tmp_pa
         lines.append(f"{table},{name},c,{setting},m,paper,1,0,9,{best}")
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "accuracy.csv").write_text("\n".join(lines) + "\n")
-    assert known._recorded("fedmix", tmp_path) == ["c q=3: 5.00 % (FedAvg 4.00, 1 seed)"]
+    assert method_facts._recorded("fedmix", tmp_path) == ["c q=3: 5.00 % (FedAvg 4.00, 1 seed)"]
 
 
 def test_pages_are_up_to_date(tmp_path: Path, unskew: Command) -> None:
     assert unskew("methods", "--markdown", tmp_path).code == 0
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert set(written) == {"README.md", *(f"{name}.md" for name in method.shipped())}
+    assert set(written) == {"README.md", *(f"{name}.md" for name in describe_method.shipped())}
     assert written == {path.name: path.read_text() for path in (REPOSITORY / "docs" / "methods").iterdir()}, STALE
 
 
 def test_readme_table_is_up_to_date() -> None:
     text = (REPOSITORY / "README.md").read_text()
-    assert markdown.put(text, markdown.overview("docs/methods")) == text, STALE
+    assert method_markdown.put(text, method_markdown.overview("docs/methods")) == text, STALE
 
 
 def test_marks_that_are_missing_are_refused() -> None:
     with pytest.raises(UserError, match="end of methods"):
-        markdown.put("no marks", "table")
+        method_markdown.put("no marks", "table")
 
 
 def test_bars_in_a_cell_do_not_end_it() -> None:
-    assert markdown.grid(("a",), (("|w|",),)).splitlines()[2] == "| &#124;w&#124; |"
+    assert method_markdown.grid(("a",), (("|w|",),)).splitlines()[2] == "| &#124;w&#124; |"

@@ -10,7 +10,7 @@ import torch
 from runner.conftest import Command
 from unskew import models as zoo
 from unskew.base.errors import UserError
-from unskew.describe.model import USUAL, describe
+from unskew.describe.describe_model import USUAL, describe
 
 
 @pytest.mark.parametrize("name", zoo.ZOO)

@@ -14,9 +14,9 @@ import pytest
 
 import unskew as us
 from runner.conftest import Command
-from unskew.data import skew
-from unskew.describe import picture, split
-from unskew.runner.prepare import prepare
+from unskew.data import label_skew
+from unskew.describe import describe_split, terminal_plot
+from unskew.runner.prepare_run import prepare
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_json_is_the_summary_and_more(unskew: Command) -> None:
     found = json.loads(said.out)
     _, experiment = us.load_recipe("quick")
     run = prepare(experiment)
-    assert {key: found[key] for key in skew.summary(run.dealt.counts)} == skew.summary(run.dealt.counts)
+    assert {key: found[key] for key in label_skew.summary(run.dealt.counts)} == label_skew.summary(run.dealt.counts)
     assert found["steps_longest"] == 5 * -(-73 // 16)
 
 
@@ -91,13 +91,13 @@ def test_expected_share_of_classes_against_all_cohorts() -> None:
     for size in (1, 2, 3, 6):
         cohorts = list(combinations(range(6), size))
         want = np.mean([(counts[list(cohort)].sum(axis=0) > 0).mean() for cohort in cohorts])
-        found = split._cohorts(counts, [counts[list(cohorts[0])]], 6, size)
+        found = describe_split._cohorts(counts, [counts[list(cohorts[0])]], 6, size)
         assert found.expected == pytest.approx(want)
 
 
 def test_lowest_share_names_its_round() -> None:
     counts = np.array([[1, 1, 0], [0, 1, 1], [0, 1, 0]])
-    found = split._cohorts(counts, [counts[k] for k in ([0, 1], [2], [0])], 3, 1)
+    found = describe_split._cohorts(counts, [counts[k] for k in ([0, 1], [2], [0])], 3, 1)
     assert (found.lowest, found.lowest_round) == (pytest.approx(1 / 3), 2)
 
 
@@ -106,11 +106,11 @@ def test_padding_of_the_stacked_engine() -> None:
     from unskew.protocol.work import Work
 
     work = Work(batch=1, lr=0.1)
-    even = split._steps(np.full((3, 1), 5), [np.full((3, 1), 5)], work)
-    ragged = split._steps(np.arange(1, 71)[:, None], [np.arange(1, 71)[:, None]], work)
+    even = describe_split._steps(np.full((3, 1), 5), [np.full((3, 1), 5)], work)
+    ragged = describe_split._steps(np.arange(1, 71)[:, None], [np.arange(1, 71)[:, None]], work)
     assert (even.padding, even.longest, even.total) == (0, 5, 15)
     assert 0 < ragged.padding < 0.05
-    filled = split._steps(np.full((3, 1), 5), [np.full((3, 1), 5)], replace(work, batch=4))
+    filled = describe_split._steps(np.full((3, 1), 5), [np.full((3, 1), 5)], replace(work, batch=4))
     assert filled.padding == pytest.approx(3 / 8)  # a batch of four and one of one, filled up
 
 
@@ -124,16 +124,16 @@ WARN = {
 @pytest.mark.parametrize("words", WARN)
 def test_what_cannot_work_is_said(words: str) -> None:
     counts = np.array(WARN[words])
-    cohorts = split._cohorts(counts, [counts], len(counts), len(counts))
-    assert any(words in line for line in split.warnings(counts, cohorts))
+    cohorts = describe_split._cohorts(counts, [counts], len(counts), len(counts))
+    assert any(words in line for line in describe_split.warnings(counts, cohorts))
 
 
 def test_thousand_clients_take_few_lines_and_keep_their_skew() -> None:
     """Each holds one class: neighbours put together by number would look like no skew."""
     counts = np.zeros((1000, 10), dtype=np.int64)
     counts[np.arange(1000), np.arange(1000) % 10] = 5 + np.arange(1000) % 7
-    lines = [line.plain for line in picture.heat_map(counts)]
-    assert len(lines) <= picture.CLIENTS + 2
+    lines = [line.plain for line in terminal_plot.heat_map(counts)]
+    assert len(lines) <= terminal_plot.CLIENTS + 2
     assert all(line.count("██ ") >= 1 and "░" not in line for line in lines[1:-1])
     assert all(line.split("  ")[0].strip()[0].isdigit() for line in lines[1:-1])
     assert sum(int(line.split()[0]) for line in lines[1:-1]) == 1000
@@ -142,7 +142,7 @@ def test_thousand_clients_take_few_lines_and_keep_their_skew() -> None:
 @pytest.mark.parametrize("classes", [2, 20, 21, 41, 100, 300])
 def test_columns_stay_in_line(classes: int) -> None:
     counts = np.ones((3, classes), dtype=np.int64)
-    header, *lines = [line.plain for line in picture.heat_map(counts)[:-1]]
+    header, *lines = [line.plain for line in terminal_plot.heat_map(counts)[:-1]]
     ends = {line.index("███") for line in lines}
     assert ends == {header.index("rows")}
     assert len(header) < 140
@@ -152,7 +152,7 @@ SHADED = np.array([[80, 15, 4, 1, 0], [50, 30, 20, 0, 0]])
 
 
 def test_shades_without_colour() -> None:
-    _, first, second, *_ = [line.plain.partition(" ")[2][2:] for line in picture.heat_map(SHADED)]
+    _, first, second, *_ = [line.plain.partition(" ")[2][2:] for line in terminal_plot.heat_map(SHADED)]
     assert first.split()[:4] == ["██", "░░", "··", "··"]
     assert second.split()[:3] == ["▓▓", "▒▒", "░░"]
 
@@ -160,13 +160,13 @@ def test_shades_without_colour() -> None:
 def test_empty_clients_have_a_line_of_their_own() -> None:
     counts = np.zeros((60, 2), dtype=np.int64)
     counts[:50, 1] = 3
-    lines = [line.plain for line in picture.heat_map(counts)]
+    lines = [line.plain for line in terminal_plot.heat_map(counts)]
     assert sum("with most of 1" in line for line in lines) == len(lines) - 3
     assert lines[-2].strip().startswith("10 empty")
 
 
 def test_histogram_counts_every_client() -> None:
     sizes = np.array([3, 3, 4, 50, 51, 120])
-    lines = picture.histogram(sizes)
+    lines = terminal_plot.histogram(sizes)
     assert sum(int(line.split()[-2]) for line in lines) == 6
-    assert picture.histogram(np.array([7, 7])) == ["all 2 clients have 7 rows"]
+    assert terminal_plot.histogram(np.array([7, 7])) == ["all 2 clients have 7 rows"]

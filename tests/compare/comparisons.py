@@ -10,15 +10,15 @@ from pathlib import Path
 from rich.console import Console
 
 from runner.test_killed import children
-from unskew.compare import queue
-from unskew.compare.watch import Screen
+from unskew.compare import process_pool
+from unskew.compare.progress import TerminalProgress
 
 METHODS = ["fedavg", "fedprox", "scaffold", "moon"]
 FILES = ("table.csv", "table.md", "table.tex", "finding.txt")
 SMALL = ("rounds=2", "data.validation=0.2", "--methods", "fedavg,moon")
 
 
-class Quiet(Screen):
+class Quiet(TerminalProgress):
     """Tells a file that nobody reads."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Quiet(Screen):
 
 
 def finished(out: Path) -> set[str]:
-    return {path.name for path in out.glob("cells/*") if queue.is_finished(path)}
+    return {path.name for path in out.glob("cells/*") if process_pool.is_finished(path)}
 
 
 def workers() -> list[int]:
@@ -34,7 +34,7 @@ def workers() -> list[int]:
     found = []
     for pid in children(os.getpid()):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if b"unskew.compare.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"unskew.compare.grid_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return found
 

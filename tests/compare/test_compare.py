@@ -21,9 +21,9 @@ from runner import toys
 from runner.conftest import Command
 from runner.test_killed import PATIENCE, rounds_saved
 from unskew.compare import grid as grids
-from unskew.compare import queue
-from unskew.compare.alone import alone
-from unskew.compare.watch import Screen
+from unskew.compare import process_pool
+from unskew.compare.folder_lock import alone
+from unskew.compare.progress import TerminalProgress
 
 from .comparisons import FILES, SMALL, finished, one, workers
 
@@ -54,7 +54,7 @@ def killed(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 KILLS_ITSELF = """
 import os, signal
 from unskew import cli
-from unskew.compare.watch import Screen
+from unskew.compare.progress import TerminalProgress
 
 over = []
 
@@ -62,7 +62,7 @@ def kill(self, cell, round, accuracy, best):
     if len(over) == 2 and round:
         os.killpg(0, signal.SIGKILL)
 
-Screen.over, Screen.told = lambda self, cell, failure: over.append(cell), kill
+TerminalProgress.over, TerminalProgress.told = lambda self, cell, failure: over.append(cell), kill
 cli.main()
 """
 
@@ -145,11 +145,11 @@ def test_failing_cells_are_told_and_the_others_go_on(
     missing = one(played, "fedavg-s1")
     shutil.rmtree(missing)
 
-    def kill(self: Screen, cell: grids.Cell, round: int, accuracy: float | None, best: float | None) -> None:
+    def kill(self: TerminalProgress, cell: grids.Cell, round: int, accuracy: float | None, best: float | None) -> None:
         for worker in workers() if cell.name == dies.name else ():
             os.kill(worker, signal.SIGKILL)
 
-    monkeypatch.setattr(Screen, "told", kill)
+    monkeypatch.setattr(TerminalProgress, "told", kill)
     said = unskew("compare", endless, *SMALL, "--out", played, "--jobs", "1")
     assert said.code == 2
     assert "Traceback" not in said.err
@@ -164,7 +164,7 @@ def test_failing_cells_are_told_and_the_others_go_on(
 def test_when_every_cell_fails_the_reason_is_the_answer(
     many: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "play", lambda cells, *a, **k: {cell.name: "no data there" for cell in cells})
+    monkeypatch.setattr(process_pool, "play", lambda cells, *a, **k: {cell.name: "no data there" for cell in cells})
     said = unskew("compare", many, "--out", tmp_path / "out")
     assert (said.code, said.out) == (2, "")
     assert said.err == "unskew: every run failed:\nno data there\n"
@@ -176,12 +176,12 @@ def test_ctrl_c_lets_every_run_save_and_says_how_to_go_on(
 ) -> None:
     rounds: dict[str, int] = {}
 
-    def stop(self: Screen, cell: grids.Cell, round: int, accuracy: float | None, best: float | None) -> None:
+    def stop(self: TerminalProgress, cell: grids.Cell, round: int, accuracy: float | None, best: float | None) -> None:
         rounds[cell.name] = round
         if round >= 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Screen, "told", stop)
+    monkeypatch.setattr(TerminalProgress, "told", stop)
     calm = ("rounds=100000", "checkpoint.seconds=1000", "--methods", "fedavg,moon", "--seeds", "0", "--jobs", "1")
     said = unskew("compare", many, *calm, "--out", tmp_path / "out")
     assert (said.code, said.out) == (130, "")
@@ -199,7 +199,7 @@ def test_a_worker_ignores_ctrl_c_and_saves_when_nobody_listens_any_more(many: Pa
     (cell,) = grids.load(str(many), endless, {"methods": ["moon"], "seeds": "0"}).cells
     folder = tmp_path / "cell"
     request = {"folder": str(folder), "experiment": cell.experiment.resolved(), "name": "x", "data_dir": None}
-    command = [sys.executable, "-P", "-m", "unskew.compare.worker"]
+    command = [sys.executable, "-P", "-m", "unskew.compare.grid_worker"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as process:
         try:
@@ -219,7 +219,7 @@ def test_a_worker_ignores_ctrl_c_and_saves_when_nobody_listens_any_more(many: Pa
 def test_two_comparisons_do_not_share_a_folder(
     many: Path, played: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unskew.compare.alone.PATIENCE", 0.0)
+    monkeypatch.setattr("unskew.compare.folder_lock.PATIENCE", 0.0)
     with alone(played):
         said = unskew("compare", many, *SMALL, "--out", played)
     assert said.code == 2
@@ -227,18 +227,18 @@ def test_two_comparisons_do_not_share_a_folder(
 
 
 def test_cores_are_filled_whatever_the_number_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "cores", lambda: 8)
+    monkeypatch.setattr(process_pool, "cores", lambda: 8)
     experiment = grids.load("demo", ["device=cpu"]).cells[0].experiment
-    assert queue.share_out([experiment] * 20, None) == (8, 1)
-    assert queue.share_out([experiment] * 3, None) == (3, 2)
-    assert queue.share_out([experiment] * 20, 2) == (2, 4)
-    assert queue.share_out([], None) == (1, 8)
+    assert process_pool.share_out([experiment] * 20, None) == (8, 1)
+    assert process_pool.share_out([experiment] * 3, None) == (3, 2)
+    assert process_pool.share_out([experiment] * 20, 2) == (2, 4)
+    assert process_pool.share_out([], None) == (1, 8)
 
 
 def test_the_live_table_follows_every_seed(many: Path) -> None:
     grid = grids.load(str(many), ["rounds=4"], {"methods": ["fedavg", "moon"]})
     file = io.StringIO()
-    screen = Screen(Console(file=file, force_terminal=True, width=100))
+    screen = TerminalProgress(Console(file=file, force_terminal=True, width=100))
     screen.begin(grid.cells, {grid.cells[0].name}, 1)
     screen.told(grid.cells[1], 0, None, None)
     screen.told(grid.cells[1], 3, 71.25, 80.0)

@@ -181,7 +181,7 @@ def test_a_seed_that_is_none_is_told_once(seeds: list[Any], write: Write) -> Non
 def test_mistake_is_refused_before_anything_is_played(
     mistake: str, write: Write, unskew: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unskew.compare.queue.play", lambda *a, **k: pytest.fail("cells were played"))
+    monkeypatch.setattr("unskew.compare.process_pool.play", lambda *a, **k: pytest.fail("cells were played"))
     section, words, expected = MISTAKES[mistake]
     said = unskew("compare", write(section), *words, "--out", tmp_path / "out")
     assert (said.code, said.out) == (2, "")

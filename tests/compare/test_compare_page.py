@@ -16,8 +16,8 @@ import yaml
 
 from runner import toys
 from unskew.compare import grid as grids
-from unskew.compare import play as games
-from unskew.compare.table import Table
+from unskew.compare import run_grid as games
+from unskew.compare.comparison_table import ComparisonTable
 
 from .comparisons import Quiet
 
@@ -40,7 +40,7 @@ def recipe_and_cells(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pa
 
 
 class Answer(NamedTuple):
-    table: Table
+    table: ComparisonTable
     finding: str
     page: str
     out: Path

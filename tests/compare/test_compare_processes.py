@@ -16,10 +16,10 @@ import pytest
 from runner.conftest import Command
 from runner.test_killed import PATIENCE, is_alive, wait_for
 from unskew.compare import grid as grids
-from unskew.compare import play as games
-from unskew.compare import queue
-from unskew.compare.alone import alone
-from unskew.compare.watch import Screen
+from unskew.compare import process_pool
+from unskew.compare import run_grid as games
+from unskew.compare.folder_lock import alone
+from unskew.compare.progress import TerminalProgress
 
 from .comparisons import FILES, SMALL, Quiet, workers
 
@@ -41,7 +41,7 @@ def test_who_waits_for_a_folder_has_its_log(tmp_path: Path, monkeypatch: pytest.
         with alone(tmp_path) as (_, log):
             os.write(log.fileno(), b"a traceback")
 
-    monkeypatch.setattr("unskew.compare.alone.time.sleep", sleep)
+    monkeypatch.setattr("unskew.compare.folder_lock.time.sleep", sleep)
     with ThreadPoolExecutor(1) as other:
         with alone(tmp_path):
             ended = other.submit(second)
@@ -55,13 +55,13 @@ def test_a_process_that_dies_between_two_cells_fails_neither(
 ) -> None:
     over: list[str] = []
 
-    def kill(self: Screen, cell: grids.Cell, failure: str | None) -> None:
+    def kill(self: TerminalProgress, cell: grids.Cell, failure: str | None) -> None:
         over.append(cell.name)
         for worker in workers() if len(over) == 1 else ():
             os.kill(worker, signal.SIGKILL)
             wait_for(lambda pid=worker: not is_alive(pid))
 
-    monkeypatch.setattr(Screen, "over", kill)
+    monkeypatch.setattr(TerminalProgress, "over", kill)
     said = unskew("compare", many, *SMALL, "--out", tmp_path / "out", "--jobs", "1")
     assert said.code == 0, said.out
     assert len(over) == len(set(over)) == 4
@@ -70,7 +70,7 @@ def test_a_process_that_dies_between_two_cells_fails_neither(
 def test_a_process_that_never_begins_a_cell_fails_it_at_the_second_try(
     many: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue.sys, "executable", shutil.which("false"))
+    monkeypatch.setattr(process_pool.sys, "executable", shutil.which("false"))
     said = unskew("compare", many, *SMALL, "--out", tmp_path / "out", "--jobs", "2")
     assert (said.code, said.out) == (2, "")
     assert "every run failed:\nits process ended unexpectedly (exit code 1)" in said.err
@@ -96,6 +96,6 @@ def test_old_answers_are_gone_before_the_first_cell_is_played(
 ) -> None:
     for name in (*FILES, "report.html"):
         (played / name).write_text("of an older grid")
-    monkeypatch.setattr(queue, "play", lambda cells, *a, **k: {cell.name: "no data there" for cell in cells})
+    monkeypatch.setattr(process_pool, "play", lambda cells, *a, **k: {cell.name: "no data there" for cell in cells})
     assert unskew("compare", many, *SMALL, "--out", played).code == 2
     assert {path.name for path in played.iterdir()} == {".lock", "cells"}

@@ -14,30 +14,32 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from unskew.compare import comparison_table as tables
 from unskew.compare import grid as grids
-from unskew.compare import table as tables
-from unskew.compare import write
-from unskew.compare.finding import finding, in_words
-from unskew.compare.select import Choice, choose_candidate, choose_round
-from unskew.compare.table import Row, Table
+from unskew.compare import write_comparison
+from unskew.compare.comparison_table import ComparisonRow, ComparisonTable
+from unskew.compare.finding_per_setting import finding, in_words
+from unskew.compare.select_on_validation import SelectedRound, choose_candidate, choose_round
 
 ROUND = ("best", "final", "mean_last10")
 
 
-def row(method: str, *values: float, setting: str = "", failed: dict[int, str] | None = None, notes: tuple = ()) -> Row:
+def row(
+    method: str, *values: float, setting: str = "", failed: dict[int, str] | None = None, notes: tuple = ()
+) -> ComparisonRow:
     """A row with the same score for every measure; a value per seed."""
     scores = {seed: value for seed, value in enumerate(values) if seed not in (failed or {})}
-    return Row(setting, method, method, dict.fromkeys(ROUND, scores), failed or {}, notes)
+    return ComparisonRow(setting, method, method, dict.fromkeys(ROUND, scores), failed or {}, notes)
 
 
-def table(*rows: Row, seeds: int = 2, caption: str = "Caption.") -> Table:
-    return Table("mine", "mean_last10", ROUND, tuple(range(seeds)), rows, caption)
+def table(*rows: ComparisonRow, seeds: int = 2, caption: str = "Caption.") -> ComparisonTable:
+    return ComparisonTable("mine", "mean_last10", ROUND, tuple(range(seeds)), rows, caption)
 
 
 def test_means_spreads_and_differences_are_those_worked_out_by_hand() -> None:
     """moon - fedavg is 2 and 4: mean 3, spread sqrt(2), interval 3 +- 12.7062 * sqrt(2) / sqrt(2)."""
     found = table(row("moon", 62.0, 66.0), row("fedavg", 60.0, 62.0))
-    lines = list(csv.DictReader(write.to_csv(found).splitlines()))
+    lines = list(csv.DictReader(write_comparison.to_csv(found).splitlines()))
     assert [line["method"] for line in lines] == ["moon", "fedavg"]
     assert (lines[0]["best_mean"], lines[0]["best_std"]) == ("64.0000", f"{math.sqrt(8):.4f}")
     assert (lines[1]["mean_last10_mean"], lines[1]["final_std"]) == ("61.0000", f"{math.sqrt(2):.4f}")
@@ -60,14 +62,14 @@ def test_differences_stay_within_a_setting() -> None:
 
 
 def test_one_seed_has_no_spread_and_no_interval() -> None:
-    found = write.to_markdown(table(row("fedavg", 60.0), row("moon", 61.5), seeds=1))
+    found = write_comparison.to_markdown(table(row("fedavg", 60.0), row("moon", 61.5), seeds=1))
     assert "| moon | **61.50** | **61.50** | **61.50** | +1.50 (one seed) |" in found
     assert "One seed cannot tell" in found
 
 
 def test_the_best_mean_of_each_setting_is_bold() -> None:
     rows = [row(m, v, v, setting=s) for s, m, v in (("a", "x", 1), ("a", "y", 2), ("b", "x", 9), ("b", "y", 8))]
-    lines = write.to_latex(table(*rows)).splitlines()
+    lines = write_comparison.to_latex(table(*rows)).splitlines()
     assert [("\\textbf" in line) for line in lines if " & " in line][1:] == [False, True, True, False]
 
 
@@ -77,11 +79,11 @@ def test_a_row_with_a_failed_seed_neither_leads_nor_has_a_say() -> None:
     assert found.leads(found.rows[0], "best")
     assert "b is left out: 1 of 2 seeds failed." in finding(found, "")
     assert finding(found, "").startswith("a is clearly ahead")
-    assert "seed 1 failed: it broke" in write.to_csv(found)
+    assert "seed 1 failed: it broke" in write_comparison.to_csv(found)
 
 
 def test_a_method_that_failed_altogether_says_so() -> None:
-    found = write.to_markdown(table(row("a", 1.0, 2.0), row("b", failed={0: "no | memory", 1: "x"})))
+    found = write_comparison.to_markdown(table(row("a", 1.0, 2.0), row("b", failed={0: "no | memory", 1: "x"})))
     assert "| b | failed | failed | failed | - | seed 0 failed: no \\| memory; seed 1 failed: x |" in found
 
 
@@ -112,7 +114,7 @@ def test_finding_has_a_line_per_setting() -> None:
 
 def test_latex_escapes_what_is_special_there() -> None:
     strange = r"a_b & 100% #1 $x {y} ~z ^w \v <u|t>"
-    found = write.to_latex(table(row(strange, 1.0, 2.0, setting="50 %_")))
+    found = write_comparison.to_latex(table(row(strange, 1.0, 2.0, setting="50 %_")))
     assert (
         r"a\_b \& 100\% \#1 \$x \{y\} \textasciitilde{}z \textasciicircum{}w \textbackslash{}v "
         r"\textless{}u\textbar{}t\textgreater{}"
@@ -133,7 +135,7 @@ def metrics(validation: list[float], test: list[float]) -> pd.DataFrame:
 
 
 def test_the_round_is_validations_best_and_not_tests() -> None:
-    assert choose_round(metrics([99, 50, 70, 70, 60], [99, 90, 40, 45, 80])) == Choice(2, 70, 40)
+    assert choose_round(metrics([99, 50, 70, 70, 60], [99, 90, 40, 45, 80])) == SelectedRound(2, 70, 40)
 
 
 def test_the_candidate_is_validations_best_and_not_tests() -> None:
@@ -155,13 +157,16 @@ def test_a_selected_row_is_the_candidate_that_validation_chose(monkeypatch: pyte
         "fedprox mu=0.1": metrics([0, 60, 70], [0, 80, 33]),
     }
     runs = {cell.name: SimpleNamespace(metrics=curves[cell.label]) for cell in grid.cells}
-    monkeypatch.setattr("unskew.compare.table.load", lambda folder: runs[folder.name])
+    monkeypatch.setattr("unskew.compare.comparison_table.load", lambda folder: runs[folder.name])
     found = tables.read(grid, Path("out"), {})
     assert [row.label for row in found.rows] == ["fedavg", "fedprox mu=0.1"]
     assert found.rows[1].scores == {"selected": {0: 33, 1: 33}, "validation": {0: 70, 1: 70}}
     assert found.rows[1].notes == ("chosen of 2 candidates", "rounds 2, 2")
     assert "fedavg reaches 42.0 % (test accuracy in the round that validation chose)" in in_words(found)
-    assert "held out; of the test set only the accuracy at the chosen round is reported" in write.to_markdown(found)
+    assert (
+        "held out; of the test set only the accuracy at the chosen round is reported"
+        in write_comparison.to_markdown(found)
+    )
 
 
 def test_refused_messages_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,19 +174,19 @@ def test_refused_messages_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = metrics([], [0, 10.0])
     rows.loc[rows["metric"] == "loss", "metric"] = "dropped"
     run = SimpleNamespace(metrics=rows, summary=SimpleNamespace(best=1.0, final=2.0, mean_last10=3.0))
-    monkeypatch.setattr("unskew.compare.table.load", lambda folder: run)
+    monkeypatch.setattr("unskew.compare.comparison_table.load", lambda folder: run)
     (found,) = tables.read(grid, Path("out"), {}).rows
     assert found.notes == ("seed 3: 1 reply was refused",)
     assert found.scores == {"best": {3: 1.0}, "final": {3: 2.0}, "mean_last10": {3: 3.0}}
 
 
 def test_a_candidate_that_misses_a_seed_is_not_chosen() -> None:
-    whole, part = {0: Choice(1, 50, 0), 1: Choice(1, 50, 0)}, {1: Choice(1, 90, 0)}
+    whole, part = {0: SelectedRound(1, 50, 0), 1: SelectedRound(1, 50, 0)}, {1: SelectedRound(1, 90, 0)}
     assert choose_candidate({"part": part, "whole": whole}) == "whole"
     assert choose_candidate({"none": {}, "nothing": {}}) == "none"
 
 
-@pytest.mark.parametrize("form", [write.to_csv, write.to_markdown, write.to_latex])
+@pytest.mark.parametrize("form", [write_comparison.to_csv, write_comparison.to_markdown, write_comparison.to_latex])
 def test_every_form_names_every_row(form) -> None:
     found = form(table(row("fedavg", 1.0, 2.0), row("moon", 3.0, 4.0, notes=("hello",))))
     for word in ("fedavg", "moon", "hello"):
@@ -192,16 +197,16 @@ def test_a_failure_of_many_lines_is_one_line_of_the_table() -> None:
     grid = grids.load("quick", [], {"methods": ["fedavg"], "seeds": "3"})
     found = tables.read(grid, Path("out"), {grid.cells[0].name: "first\n  second"})
     assert found.rows[0].failed == {3: "first second"}
-    assert sum(line.startswith("|") for line in write.to_markdown(found).splitlines()) == 3
+    assert sum(line.startswith("|") for line in write_comparison.to_markdown(found).splitlines()) == 3
 
 
 def test_the_title_of_differences_holds_for_every_setting() -> None:
-    def chosen(setting: str, rate: float) -> Row:
+    def chosen(setting: str, rate: float) -> ComparisonRow:
         return replace(row("fedavg", 1.0, 2.0, setting=setting), label=f"fedavg lr={rate}")
 
     found = table(chosen("a", 0.1), chosen("b", 0.2), row("moon", 3.0, 4.0, setting="b"))
-    assert "difference to fedavg, 95 %" in write.to_markdown(found)
-    assert "difference to fedavg lr=0.1, 95 %" in write.to_markdown(table(chosen("a", 0.1)))
+    assert "difference to fedavg, 95 %" in write_comparison.to_markdown(found)
+    assert "difference to fedavg lr=0.1, 95 %" in write_comparison.to_markdown(table(chosen("a", 0.1)))
 
 
 def test_the_baseline_has_numbers_where_any_row_has() -> None:
@@ -212,7 +217,7 @@ def test_the_baseline_has_numbers_where_any_row_has() -> None:
 
 @pytest.mark.parametrize("sign", ["[", "*"])
 def test_no_row_of_latex_begins_with_what_the_row_before_would_take(sign: str) -> None:
-    lines = write.to_latex(table(row(f"{sign}1] mine", 1.0, 2.0), row("b", 1.0, 2.0))).splitlines()
+    lines = write_comparison.to_latex(table(row(f"{sign}1] mine", 1.0, 2.0), row("b", 1.0, 2.0))).splitlines()
     assert any(line.startswith(f"{{}}{sign}1] mine & ") for line in lines)
     assert any(line.startswith("b & ") for line in lines)
 
@@ -222,10 +227,10 @@ def test_files_are_the_same_under_any_locale(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from unskew.compare.table import Row, Table
-from unskew.compare.write import write
-row = Row("\\u591c", "fedavg", "fedavg", {"best": {0: 1.0, 1: 2.0}}, {})
-write(Table("mine", "best", ("best",), (0, 1), (row,), "Caption."), Path(sys.argv[1]))
+from unskew.compare.comparison_table import ComparisonRow, ComparisonTable
+from unskew.compare.write_comparison import write
+row = ComparisonRow("\\u591c", "fedavg", "fedavg", {"best": {0: 1.0, 1: 2.0}}, {})
+write(ComparisonTable("mine", "best", ("best",), (0, 1), (row,), "Caption."), Path(sys.argv[1]))
 """
     for name in ("c", "utf"):
         (tmp_path / name).mkdir()
@@ -233,8 +238,8 @@ write(Table("mine", "best", ("best",), (0, 1), (row,), "Caption."), Path(sys.arg
     command = [sys.executable, "-c", program, str(tmp_path / "c")]
     done = subprocess.run(command, env=old, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    night = Row("\u591c", "fedavg", "fedavg", {"best": {0: 1.0, 1: 2.0}}, {})
-    write.write(Table("mine", "best", ("best",), (0, 1), (night,), "Caption."), tmp_path / "utf")
+    night = ComparisonRow("\u591c", "fedavg", "fedavg", {"best": {0: 1.0, 1: 2.0}}, {})
+    write_comparison.write(ComparisonTable("mine", "best", ("best",), (0, 1), (night,), "Caption."), tmp_path / "utf")
     for name in ("table.csv", "table.md", "table.tex", "finding.txt"):
         assert (tmp_path / "c" / name).read_bytes() == (tmp_path / "utf" / name).read_bytes()
     assert "\u591c" in (tmp_path / "c" / "table.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from runner.conftest import Command
-from unskew.compare import mps, queue
+from unskew.compare import mps, process_pool
 from unskew.compare.mps import sharing
 
 from .comparisons import SMALL
@@ -85,12 +85,12 @@ def test_it_ends_when_a_comparison_is_killed(notes: Notes) -> None:
 def test_one_that_does_not_work_is_done_without(notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mps, "TRIAL", "raise SystemExit(True)")
     with sharing(True) as start:
-        assert start == mps.Start()
+        assert start == mps.ProcessStart()
     assert until(lambda: notes()[1:] == ["quit"])
     install(tmp_path, 1)
     monkeypatch.setattr(mps, "TRIAL", f"import pathlib; pathlib.Path({str(tmp_path)!r}, 'tried').touch()")
     with sharing(True) as start:
-        assert start == mps.Start()
+        assert start == mps.ProcessStart()
     assert not (tmp_path / "tried").exists()
 
 
@@ -124,7 +124,7 @@ def test_one_that_hangs_is_not_waited_for(notes: Notes, monkeypatch: pytest.Monk
     monkeypatch.setattr(mps, "TRIAL", "import time; time.sleep(60)")
     monkeypatch.setattr(mps, "SECONDS", 1)
     with sharing(True) as start:
-        assert start == mps.Start()
+        assert start == mps.ProcessStart()
 
 
 @pytest.mark.parametrize("why", ["not wanted", "nothing to start", "one is told of", "one is there"])
@@ -137,7 +137,7 @@ def test_it_is_not_started(why: str, notes: Notes, tmp_path: Path, monkeypatch: 
         mps.USUAL.mkdir()
         (mps.USUAL / "control").touch()
     with sharing(why != "not wanted") as start:
-        assert start == mps.Start()
+        assert start == mps.ProcessStart()
     assert notes() == []
 
 
@@ -155,12 +155,12 @@ def test_runs_side_by_side_on_a_gpu_share_it(
     popen = subprocess.Popen
 
     def noted(command: list[str], **more: object) -> object:
-        if "unskew.compare.worker" in command:
+        if "unskew.compare.grid_worker" in command:
             started.append(more["env"])  # type: ignore[arg-type]
         return popen(command, **more)  # type: ignore[call-overload]
 
-    monkeypatch.setattr(queue, "_on_a_gpu", lambda experiments: True)
-    monkeypatch.setattr(queue.subprocess, "Popen", noted)
+    monkeypatch.setattr(process_pool, "_on_a_gpu", lambda experiments: True)
+    monkeypatch.setattr(process_pool.subprocess, "Popen", noted)
     said = unskew("compare", many, *SMALL, "--out", tmp_path / "out", "--jobs", "2")
     assert said.code == 0, said.err
     assert until(lambda: notes()[1:] == ["quit"])

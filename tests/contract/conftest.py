@@ -7,7 +7,7 @@ import pytest
 from small import ENGINES, METHODS, VARIANTS
 
 import unskew as us
-from unskew.protocol import registry
+from unskew.protocol import method_registry
 
 
 @pytest.fixture(params=[*METHODS, *VARIANTS])
@@ -24,13 +24,13 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def spy() -> Iterator[Any]:
     """Registers parts for one test."""
-    registry.known()  # loads the package's own, which must survive
-    before = dict(registry.PARTS)
+    method_registry.known()  # loads the package's own, which must survive
+    before = dict(method_registry.PARTS)
 
     def make(cls: type[us.Part], name: str = "spy") -> str:
         us.part(name)(cls)
         return f"fedavg+{name}"
 
     yield make
-    registry.PARTS.clear()
-    registry.PARTS.update(before)
+    method_registry.PARTS.clear()
+    method_registry.PARTS.update(before)

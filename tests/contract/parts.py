@@ -37,13 +37,13 @@ class Buffer(us.Part):
 
     def share(self, client: us.Client) -> tuple[dict[str, Value], State]:
         x, y, keep = client.rows(client.draws["pick"])
-        return {"f": us.Rows(client.at(x, CUT), keep), "y": us.Rows(y, keep)}, client.mine
+        return {"f": us.Rows(client.at(x, CUT), keep), "y": us.Rows(y, keep)}, client.part_state
 
     def collect(self, server: us.Server, shared: us.Messages) -> us.Server:
-        return server.replace(mine={"f": shared.rows("f"), "y": shared.rows("y")}) if shared else server
+        return server.replace(part_state={"f": shared.rows("f"), "y": shared.rows("y")}) if shared else server
 
     def down(self, server: us.Server) -> dict[str, Value]:
-        return dict(server.mine)
+        return dict(server.part_state)
 
     def streams(self, received: dict, mine: State) -> dict[str, us.Stream]:
         return {"buffer": us.Stream(received["f"], received["y"])} if received else {}
@@ -68,13 +68,13 @@ class Joined(us.Part):
     def share(self, client: us.Client) -> tuple[dict[str, Value], State]:
         x, y, keep = client.rows(client.positions)
         keep = keep & (torch.arange(len(keep)) % 3 == 0)
-        return {"x": us.Rows(x, keep), "y": us.Rows(y, keep)}, client.mine
+        return {"x": us.Rows(x, keep), "y": us.Rows(y, keep)}, client.part_state
 
     def collect(self, server: us.Server, shared: us.Messages) -> us.Server:
-        return server.replace(mine={"x": shared.rows("x"), "y": shared.rows("y")})
+        return server.replace(part_state={"x": shared.rows("x"), "y": shared.rows("y")})
 
     def down(self, server: us.Server) -> dict[str, Value]:
-        return dict(server.mine)
+        return dict(server.part_state)
 
     def streams(self, received: dict, mine: State) -> dict[str, us.Stream]:
         return {"shared": us.Stream(received["x"], received["y"], "join")}
@@ -95,7 +95,7 @@ class OwnStream(us.Part):
         x = client.draws["x"].to(model.initial["0.0.weight"].dtype)
         return {"x": x, "count": torch.zeros(())}
 
-    def now(self, round: int, work: Work) -> tuple["OwnStream", Work]:
+    def at_round(self, round: int, work: Work) -> tuple["OwnStream", Work]:
         return type(self)(strength=self.strength * round), work
 
     def streams(self, received: dict, mine: State) -> dict[str, us.Stream]:
@@ -109,7 +109,7 @@ class OwnStream(us.Part):
         return self.strength * late * F.cross_entropy(view.run(own.x, 0), own.y)
 
     def up(self, end: us.End) -> tuple[dict[str, Value], State]:
-        return {}, end.mine | {"count": end.mine["count"] + end.steps}
+        return {}, end.part_state | {"count": end.part_state["count"] + end.steps}
 
 
 @us.part("test-digest")
@@ -131,22 +131,25 @@ class Digest(us.Part):
     def share(self, client: us.Client) -> tuple[dict[str, Value], State]:
         x, y, keep = client.rows(client.positions)
         soft = F.one_hot(y, 3).to(x.dtype) * 0.8 + 0.2 / 3
-        return {"x": us.Rows(x + 0.1 * client.draws["noise"], keep), "y": us.Rows(soft, keep)}, client.mine
+        return {"x": us.Rows(x + 0.1 * client.draws["noise"], keep), "y": us.Rows(soft, keep)}, client.part_state
 
     def collect(self, server: us.Server, shared: us.Messages) -> us.Server:
         fresh = {f"{name}-{k}": value for name in ("x", "y") for k, value in shared.each(name)}
-        return server.replace(mine=server.mine | fresh)
+        return server.replace(part_state=server.part_state | fresh)
 
     def stand_ins(self, server: us.Server, absent: list[int]) -> dict[int, us.StandIn]:
-        known = [k for k in absent if f"x-{k}" in server.mine]
-        return {k: us.StandIn(server.mine[f"x-{k}"], server.mine[f"y-{k}"], len(server.mine[f"x-{k}"])) for k in known}
+        known = [k for k in absent if f"x-{k}" in server.part_state]
+        return {
+            k: us.StandIn(server.part_state[f"x-{k}"], server.part_state[f"y-{k}"], len(server.part_state[f"x-{k}"]))
+            for k in known
+        }
 
     def step(self, server: us.Server) -> us.Server:
-        names = sorted(name for name in server.mine if name.startswith("x-"))
+        names = sorted(name for name in server.part_state if name.startswith("x-"))
         if not names:
             return server
-        x = torch.cat([server.mine[name] for name in names])
-        y = torch.cat([server.mine[name.replace("x", "y", 1)] for name in names])
+        x = torch.cat([server.part_state[name] for name in names])
+        y = torch.cat([server.part_state[name.replace("x", "y", 1)] for name in names])
         leaves = {name: server.model[name].clone().requires_grad_() for name in server.net.parameters}
         loss = F.cross_entropy(server.net.run(server.model | leaves, self.scale * x), y)
         grads = torch.autograd.grad(loss, list(leaves.values()))
@@ -165,11 +168,11 @@ class Momentum(us.Part):
         return {"rounds": torch.zeros(())}
 
     def up(self, end: us.End) -> tuple[dict[str, Value], State]:
-        return {"weights": end.final, "rows": end.facts.rows}, end.mine
+        return {"weights": end.final, "rows": end.facts.rows}, end.part_state
 
     def merge(self, server: us.Server, messages: us.Messages) -> us.Server:
-        mine = {"rounds": server.mine["rounds"] + messages.sum("rows")}
-        return server.replace(model=messages.mean("weights"), mine=mine)
+        mine = {"rounds": server.part_state["rounds"] + messages.sum("rows")}
+        return server.replace(model=messages.mean("weights"), part_state=mine)
 
 
 METHODS = ("test-buffered", "test-sharing", "test-own-rows", "test-digests", "test-owned", "test-all")

@@ -9,15 +9,15 @@ from torch import nn
 
 import unskew as us
 from unskew.base.tree import State
-from unskew.protocol import registry
-from unskew.runner.prepare import prepare
+from unskew.protocol import method_registry
+from unskew.runner.prepare_run import prepare
 from unskew.server.federation import Federation
 
 SIZES = (11, 1, 6)  # rows of the clients: more than two batches, less than one, a partial one
 # A batch that repeats a single row has no variance: behind BatchNorm its activations are rounding noise around 0, and
 # the ReLU there takes the sign of the noise. With two rows there is a number to agree on.
 NORM_SIZES = (11, 2, 6)
-METHODS = [*(name for name in registry.known() if name not in parts.METHODS), *parts.METHODS]
+METHODS = [*(name for name in method_registry.known() if name not in parts.METHODS), *parts.METHODS]
 # Variants of a method that train otherwise.
 VARIANTS: dict[str, list] = {
     "flea-half": ["flea", {"flea": {"fraction": 0.5}}],

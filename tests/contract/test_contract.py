@@ -18,10 +18,10 @@ from unskew.base.errors import UserError
 from unskew.base.tree import as_state, flatten
 from unskew.client.plan import Plan, weights
 from unskew.config.recipe import load
-from unskew.protocol import registry
+from unskew.protocol import method_registry
 from unskew.protocol.method import hyper_parameters
 from unskew.server.federation import Federation
-from unskew.server.snapshot import Report, Snapshot
+from unskew.server.snapshot import RoundReport, Snapshot
 from unskew.wire.message import replies_one_by_one
 
 TOLERANCE = {"rtol": 1e-9, "atol": 1e-11}
@@ -30,7 +30,7 @@ FAST = tuple(engine for engine in ENGINES if engine != "plain")
 fast_engines = pytest.mark.parametrize("engine", FAST)
 
 
-def played(fed: Federation, rounds: int = 2) -> tuple[Snapshot, list[Report], list]:
+def played(fed: Federation, rounds: int = 2) -> tuple[Snapshot, list[RoundReport], list]:
     """A federation after some rounds: state, reports, ledger."""
     snap, reports, ledger = fed.start(), [], []
     for _ in range(rounds):
@@ -114,7 +114,7 @@ def test_order_of_clients_changes_nothing(method: str, engine: str) -> None:
     back = {o.client: o for o in replies_one_by_one(fed.engine.train(2, received, [2, 0, 1], fed.store.get))}
     assert list(back) == [2, 0, 1]
     for k in there:
-        for one, other in ((there[k].message, back[k].message), (there[k].mine, back[k].mine)):
+        for one, other in ((there[k].message, back[k].message), (there[k].client_state, back[k].client_state)):
             torch.testing.assert_close(flatten(other), flatten(one), **TOLERANCE)
 
 
@@ -177,9 +177,9 @@ SPLITS_STACKS = ("test-own",)
 def neutral_cases() -> list[tuple[str, str]]:
     """(method, part) for every part that declares values at which it does nothing."""
     found = {}
-    for name in registry.known():
-        for part in registry.resolve(name):
-            if registry.PARTS[part].neutral:
+    for name in method_registry.known():
+        for part in method_registry.resolve(name):
+            if method_registry.PARTS[part].neutral:
                 found.setdefault(part, name)
     return [(name, part) for part, name in found.items()]
 
@@ -191,8 +191,8 @@ def test_neutral_values_give_the_parent(name: str, part: str, precision: str, en
 
     On a net without BatchNorm: there a further pass through the net changes running statistics at any coefficient.
     """
-    cls = registry.PARTS[part]
-    base = [other for other in registry.resolve(name) if other != part]
+    cls = method_registry.PARTS[part]
+    base = [other for other in method_registry.resolve(name) if other != part]
     base += ["average"] * cls.owner + ["ce"] * cls.objective
     feds = [federation(spec, engine, precision=precision) for spec in ([name, {part: dict(cls.neutral)}], base)]
     for fed in feds:
@@ -204,8 +204,8 @@ def test_neutral_values_give_the_parent(name: str, part: str, precision: str, en
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_hyper_parameter_is_reachable_by_override(method: str) -> None:
-    for name in registry.resolve(method):
-        fields = hyper_parameters(registry.PARTS[name]())
+    for name in method_registry.resolve(method):
+        fields = hyper_parameters(method_registry.PARTS[name]())
         for field, default in fields.items():
             value = other_value(name, field, default)
             _, made = load("quick", [f"method={method}", f"method.{name}.{field}={value}"])
@@ -218,10 +218,10 @@ def other_value(part: str, field: str, default: Any) -> Any:
     if isinstance(default, bool):
         return not default
     if isinstance(default, str):
-        return next(word for word in get_args(get_type_hints(registry.PARTS[part])[field]) if word != default)
+        return next(word for word in get_args(get_type_hints(method_registry.PARTS[part])[field]) if word != default)
     for value in (0.5, 0.25, 2.0, 1, 2, 3):
         try:
-            made = registry.PARTS[part](**{field: value})
+            made = method_registry.PARTS[part](**{field: value})
         except ValidationError:
             continue
         if getattr(made, field) != default:

@@ -12,18 +12,18 @@ from torch.optim.sgd import sgd
 from unskew.engines.stacked import kernels
 from unskew.engines.stacked import lowrank_grad as factors
 from unskew.engines.stacked.linear_grad import product
-from unskew.engines.stacked.lowrank_grad import Factored, Factors
+from unskew.engines.stacked.lowrank_grad import LowRankCapture, LowRankGrad
 from unskew.protocol.optimiser import GradientRule
 
 
 def multiplied(seen: list[int]) -> Any:
     """torch's SGD, which notes how many of its gradients came in factors."""
 
-    def descend(leaves: list[Tensor], grads: list[Tensor | Factored], velocities: Any, **how: Any) -> None:
-        seen.append(sum(isinstance(g, Factored) for g in grads))
+    def descend(leaves: list[Tensor], grads: list[Tensor | LowRankGrad], velocities: Any, **how: Any) -> None:
+        seen.append(sum(isinstance(g, LowRankGrad) for g in grads))
         sgd(
             leaves,
-            [g.whole(leaf.dtype) if isinstance(g, Factored) else g for leaf, g in zip(leaves, grads)],
+            [g.whole(leaf.dtype) if isinstance(g, LowRankGrad) else g for leaf, g in zip(leaves, grads)],
             velocities,
             **how,
         )
@@ -54,9 +54,9 @@ def leaf(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64).requires_grad_()
 
 
-def gradient(loss: Any, weights: Tensor) -> tuple[Tensor, Tensor | Factored]:
+def gradient(loss: Any, weights: Tensor) -> tuple[Tensor, Tensor | LowRankGrad]:
     """By PyTorch, and by factors."""
-    (want,), found = torch.autograd.grad(loss(), [weights]), Factors([weights])
+    (want,), found = torch.autograd.grad(loss(), [weights]), LowRankCapture([weights])
     with found.watching():
         value = loss()
     return want, found.gradients(value, [weights])[0]
@@ -73,7 +73,7 @@ def test_used_twice_and_pulled_at_besides(monkeypatch: pytest.MonkeyPatch) -> No
         ),
         weights,
     )
-    assert isinstance(found, Factored)
+    assert isinstance(found, LowRankGrad)
     assert (found.back.shape, found.rows.shape) == ((2, 12, 3), (2, 12, 4))
     torch.testing.assert_close(found.whole(torch.float64), want)
 
@@ -81,7 +81,7 @@ def test_used_twice_and_pulled_at_besides(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_step_that_failed_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "LARGE", 1)
     weights, x, found = leaf(2, 3, 4), torch.randn(2, 5, 4).double().requires_grad_(), None
-    taker = Factors([weights])
+    taker = LowRankCapture([weights])
     fails = [True]
 
     def fail(g: Tensor) -> None:
@@ -95,7 +95,7 @@ def test_a_step_that_failed_leaves_nothing_to_the_next(monkeypatch: pytest.Monke
         rows.register_hook(fail)  # after the factors were taken
         with contextlib.suppress(RuntimeError):
             found = taker.gradients(loss, [weights, x])[0]
-    assert isinstance(found, Factored)
+    assert isinstance(found, LowRankGrad)
     assert found.back.shape == (2, 5, 3)
 
 
@@ -137,7 +137,7 @@ def test_a_loss_that_asks_for_a_gradient_gets_it_whole(monkeypatch: pytest.Monke
         return inner + first.square().sum()
 
     want, found = gradient(loss, weights)
-    torch.testing.assert_close(found.whole(torch.float64) if isinstance(found, Factored) else found, want)
+    torch.testing.assert_close(found.whole(torch.float64) if isinstance(found, LowRankGrad) else found, want)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_small_weights_and_many_rows_have_whole_gradients(
     monkeypatch.setattr(kernels, "LARGE", 12)
     weights, x = leaf(*shape), torch.randn(2, rows, 4).double()
     want, found = gradient(lambda: product(x, weights, torch.float64).square().sum(), weights)
-    assert isinstance(found, Factored) == factored
-    torch.testing.assert_close(found.whole(torch.float64) if isinstance(found, Factored) else found, want)
+    assert isinstance(found, LowRankGrad) == factored
+    torch.testing.assert_close(found.whole(torch.float64) if isinstance(found, LowRankGrad) else found, want)
 
 
 def test_nobody_watches_nobody_takes() -> None:

@@ -14,10 +14,10 @@ from small import dataset, experiment, federation, network
 import unskew as us
 from unskew.base.tree import State
 from unskew.engines.stacked import stacked_engine as stacked
-from unskew.protocol import registry
+from unskew.protocol import method_registry
 from unskew.protocol.method import Method
 from unskew.protocol.work import clipped
-from unskew.server.messages import PartMessages
+from unskew.server.round_messages import PartMessages
 
 SUM, MEAN = {"n": us.Artefact("counts", reduce="sum")}, {"n": us.Artefact("statistics", reduce="mean")}
 
@@ -169,7 +169,7 @@ def test_evaluation_uses_the_parts_of_the_round(engine: str, spy: Any, tmp_path:
 
         broadcasts = {"s": us.Artefact("control")}
 
-        def now(self, round: int, work: Any) -> tuple[Any, Any]:
+        def at_round(self, round: int, work: Any) -> tuple[Any, Any]:
             return type(self)(s=10.0 * round), work
 
         def down(self, server: us.Server) -> dict:
@@ -266,11 +266,11 @@ def test_an_exchange_at_the_end_has_no_newcomers() -> None:
 
 
 def test_floats_become_tensors_without_touching_the_part() -> None:
-    method = Method(registry.create(registry.resolve("fedprox")).parts)
+    method = Method(method_registry.create(method_registry.resolve("fedprox")).parts)
     there = method.on(torch.device("cpu"), torch.float64)
     assert isinstance(there.parts[2].mu, torch.Tensor)
     assert isinstance(method.parts[2].mu, float)
-    assert set(parts.METHODS) <= set(registry.known())
+    assert set(parts.METHODS) <= set(method_registry.known())
 
 
 @pytest.mark.parametrize("keys", [{"who": "newcomers"}, {"every": 2}])
@@ -290,8 +290,8 @@ def test_refused_share_leaves_the_clients_state_alone(engine: str, spy: Any) -> 
             return {"rounds": torch.zeros(())}
 
         def share(self, client: us.Client) -> tuple[dict, State]:
-            bad = (client.facts.rows > 10) & (client.mine["rounds"] == 0) & (client.state["2.bias"][0] > -9)
-            return {"n": torch.where(bad, torch.nan, 1.0)}, {"rounds": client.mine["rounds"] + 1}
+            bad = (client.facts.rows > 10) & (client.part_state["rounds"] == 0) & (client.state["2.bias"][0] > -9)
+            return {"n": torch.where(bad, torch.nan, 1.0)}, {"rounds": client.part_state["rounds"] + 1}
 
     fed = federation(spy(Once), engine, absence=[])
     snap, report = fed.play(fed.start())

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 import unskew as us
 from unskew.base.tree import State
-from unskew.engines.stacked import memory, stack
+from unskew.engines.stacked import cohort_memory, cohort_stack
 from unskew.engines.stacked import stacked_engine as stacked
-from unskew.runner.prepare import prepare
+from unskew.runner.prepare_run import prepare
 from unskew.server.federation import Federation
 from unskew.wire.message import CohortReply
 
@@ -122,17 +122,17 @@ def test_gradients_of_every_row_inside_a_loss(spy: Any) -> None:
 def test_a_client_is_measured_as_the_stack_will_keep_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a cohort's first step keeps for its backward pass; outside of a stack layers keep other tensors."""
     measured, kept = [], []
-    step = stack._WidthStep._step
+    step = cohort_stack._WidthStep._step
 
     def measure(one: Any) -> int:
-        measured.append(memory.bytes_of_step(one))
+        measured.append(cohort_memory.bytes_of_step(one))
         return measured[-1]
 
     def count(lane: Any) -> None:
-        kept.append(memory.bytes_of_step(lambda: step(lane)) / lane.width)
+        kept.append(cohort_memory.bytes_of_step(lambda: step(lane)) / lane.width)
 
     monkeypatch.setattr(stacked, "bytes_of_step", measure)
-    monkeypatch.setattr(stack._WidthStep, "_step", count)
+    monkeypatch.setattr(cohort_stack._WidthStep, "_step", count)
     fed = federation(method, "stacked")
     fed.play(fed.start())
     assert measured == [pytest.approx(kept[0], rel=0.05)]

@@ -10,13 +10,13 @@ from small import federation
 from unskew.base.tree import State, flatten
 from unskew.server.federation import Federation
 from unskew.server.inbox import Inbox
-from unskew.wire.ledger import Entry
+from unskew.wire.ledger import LedgerEntry
 from unskew.wire.message import CohortReply
 
 AT_ONCE = ("fedavg", "fedprox", "fedlmd", "scaffold", "moon", "fednova")
 
 
-def played(fed: Federation) -> tuple[State, list[Entry], list]:
+def played(fed: Federation) -> tuple[State, list[LedgerEntry], list]:
     """Server and clients after two rounds, the ledger, and what the rounds reported."""
     snap, entries, told = fed.start(), [], []
     for _ in range(2):

@@ -11,7 +11,7 @@ from test_contract import TOLERANCE, everything
 import unskew as us
 from unskew.engines.stacked.widths import SIZES as MOST_WIDTHS
 from unskew.engines.stacked.widths import widths
-from unskew.runner.prepare import prepare
+from unskew.runner.prepare_run import prepare
 from unskew.server.federation import Federation
 
 REFERENCE = "loop"  # the engine to which the stacked one is held

@@ -15,16 +15,16 @@ from small import federation
 from torch import Tensor
 
 import unskew as us
-from unskew.base.codec import to_bytes
 from unskew.base.errors import UserError
+from unskew.base.tensor_codec import to_bytes
 from unskew.base.tree import State, flatten, tree_map
 from unskew.client.serve import serve, serve_bytes
 from unskew.config.experiment import Experiment
 from unskew.server.federation import Federation
 from unskew.server.inbox import Inbox, ReplyPolicy
 from unskew.server.loss_check import NotFiniteError
-from unskew.server.messages import RoundMessages
-from unskew.server.snapshot import Refusal, Report, Snapshot
+from unskew.server.round_messages import RoundMessages
+from unskew.server.snapshot import Refusal, RoundReport, Snapshot
 from unskew.wire.contract import RefusedError
 from unskew.wire.ledger import REFUSED, Ledger
 from unskew.wire.message import ClientReply, Request, decode_reply, decode_request, encode_reply, encode_request
@@ -51,7 +51,7 @@ def changed(fed: Federation, change: Change) -> Federation:
     return fed
 
 
-def rounds(fed: Federation, count: int = 2) -> tuple[Snapshot, list[Report]]:
+def rounds(fed: Federation, count: int = 2) -> tuple[Snapshot, list[RoundReport]]:
     """Some rounds, and what they reported."""
     snap, reports = fed.start(), []
     for _ in range(count):
@@ -422,7 +422,7 @@ def inbox_of(fed: Federation, **policy: Any) -> Inbox:
     snap = replace(fed.start(), round=1, ledger=Ledger())
     fed = replace(fed.at_round(1), policy=ReplyPolicy(**policy))
     received = fed.received(snap)
-    inbox = fed._inbox(snap, "train", [0, 1, 2], fed._training(1, received), Report())
+    inbox = fed._inbox(snap, "train", [0, 1, 2], fed._training(1, received), RoundReport())
     for part in fed.method.parts:
         if part.exchange is not None and part.exchange.when == "after training":
             declared = {part.name: part.shares}
@@ -439,11 +439,11 @@ def test_a_client_behind_bytes_answers_as_the_engine_does(method: str) -> None:
     data, kept = serve_bytes(context, encode_request(request), state)
     contract = fed._training(1, request.received)(wanted.rows)
     found = decode_reply(data, contract.most_bytes + 2**20)
-    for one, other in ((wanted.message, found.message), (wanted.terms, found.terms), (wanted.mine, kept)):
+    for one, other in ((wanted.message, found.message), (wanted.terms, found.terms), (wanted.client_state, kept)):
         a, b = flatten(one), flatten(other)
         assert a.keys() == b.keys()
         assert all(torch.equal(a[key], b[key]) for key in a)
-    assert (found.client, found.round, found.rows, found.mine) == (0, 1, wanted.rows, {})
+    assert (found.client, found.round, found.rows, found.client_state) == (0, 1, wanted.rows, {})
     assert inbox_of(fed).take_in(found)
 
 
@@ -549,9 +549,9 @@ def test_rows_that_belong_together_are_equally_many_and_labels_are_classes(name:
     }
     contract = fed._sharing(1, fed.received(snap), part)
     for fault, change in faults.items():
-        inbox = fed._inbox(snap, "after merge", [0, 1, 2], contract, Report(), part=part)
+        inbox = fed._inbox(snap, "after merge", [0, 1, 2], contract, RoundReport(), part=part)
         assert not inbox.take_in(reply._replace(message={part.name: sent | change})), fault
-    inbox = fed._inbox(snap, "after merge", [0, 1, 2], contract, Report(), part=part)
+    inbox = fed._inbox(snap, "after merge", [0, 1, 2], contract, RoundReport(), part=part)
     assert inbox.take_in(reply)
 
 

@@ -14,7 +14,7 @@ from unskew.engines.stacked import stacked_engine as stacked
 from unskew.protocol.server_view import Server
 from unskew.server.federation import Federation
 from unskew.server.loss_check import NotFiniteError
-from unskew.server.messages import PartMessages
+from unskew.server.round_messages import PartMessages
 
 SENT = {"n": us.Artefact("statistics", reduce="mean")}
 
@@ -28,8 +28,8 @@ class Spoilt(us.Part):
         return {"rounds": torch.zeros(())}
 
     def up(self, end: us.End) -> tuple[dict, State]:
-        bad = (end.facts.rows > 10) & (end.mine["rounds"] == 0)
-        return {"n": torch.where(bad, torch.inf, end.facts.rows)}, {"rounds": end.mine["rounds"] + 1}
+        bad = (end.facts.rows > 10) & (end.part_state["rounds"] == 0)
+        return {"n": torch.where(bad, torch.inf, end.facts.rows)}, {"rounds": end.part_state["rounds"] + 1}
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_server_that_is_changed_in_place_cannot_be_played_again(spy: Any) -> N
             return {"m": torch.zeros(())}
 
         def merge(self, server: Server, messages: PartMessages) -> Server:
-            server.mine["m"].add_(messages.mean("n"))
+            server.part_state["m"].add_(messages.mean("n"))
             return server
 
     fed = federation(spy(InPlace), "stacked", absence=[])

@@ -11,14 +11,14 @@ from torch import nn
 import unskew as us
 from unskew.base.tree import State
 from unskew.engines.engine import EngineContext
-from unskew.engines.stacked import scoring
+from unskew.engines.stacked import stacked_evaluation
 from unskew.engines.stacked.cuda_graph import CudaGraph
 from unskew.engines.stacked.fuse import fuse
-from unskew.engines.stacked.layers import for_stack
 from unskew.engines.stacked.stacked_engine import StackedEngine
+from unskew.engines.stacked.stacked_layers import for_stack
 from unskew.models import ZOO
 from unskew.models.model import Model
-from unskew.runner.prepare import prepare
+from unskew.runner.prepare_run import prepare
 from unskew.wire.message import Received
 
 
@@ -26,7 +26,7 @@ def test_rows_that_normalise_one_another_stay_together() -> None:
     """A BatchNorm without running statistics looks at the rows it is given, also in evaluation."""
     model = Model(nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3)))
     x = torch.randn(40, 4)
-    torch.testing.assert_close(scoring.in_parts(model, model.initial, x), model.run(model.initial, x))
+    torch.testing.assert_close(stacked_evaluation.in_parts(model, model.initial, x), model.run(model.initial, x))
 
 
 @pytest.mark.parametrize("track", [True, False])
@@ -62,7 +62,7 @@ def test_rows_in_parts_are_scored_as_rows_at_once(rows: int) -> None:
     state = {k: t + 0.1 * torch.rand_like(t) if t.is_floating_point() else t for k, t in model.initial.items()}
     x = torch.randn(rows, 3, 8, 8, dtype=torch.float64)
     mine = model.rewritten(lambda blocks: fuse(for_stack(blocks)))
-    torch.testing.assert_close(scoring.in_parts(mine, state, x), model.run(state, x))
+    torch.testing.assert_close(stacked_evaluation.in_parts(mine, state, x), model.run(state, x))
 
 
 def test_rows_that_do_not_fit_are_scored_in_smaller_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_a_recorded_pass_scores_the_model_of_the_day(monkeypatch: pytest.MonkeyP
             scoring._now = self._first
             super().__call__()
 
-    monkeypatch.setattr(scoring, "CudaGraph", Played)
+    monkeypatch.setattr(stacked_evaluation, "CudaGraph", Played)
     fed, loop = federation("fedavg", "stacked"), federation("fedavg", "loop")
     models = [fed.start().model, {k: t + 0.3 * torch.randn_like(t) for k, t in fed.start().model.items()}]
     for model in (*models, models[0]):
@@ -111,7 +111,7 @@ def test_a_recorded_pass_scores_the_model_of_the_day(monkeypatch: pytest.MonkeyP
 def test_memory_of_recorded_passes_is_given_back_where_training_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is recorded later gets a pool of its own: PyTorch refuses one whose recordings are all gone."""
     pools: list[object] = []
-    monkeypatch.setattr(scoring, "new_pool", lambda device: pools.append(object()) or pools[-1])
+    monkeypatch.setattr(stacked_evaluation, "new_pool", lambda device: pools.append(object()) or pools[-1])
     fed = federation("fedavg", "stacked")
     train, snap, held = StackedEngine._cohort, fed.start(), []
 
@@ -142,7 +142,9 @@ def test_a_part_that_changes_the_batch_is_asked_in_every_evaluation() -> None:
     parts = (*fed.engine.context.method.parts, Shifts())
     context = replace(fed.engine.context, method=replace(fed.engine.context.method, parts=parts))
     losses = [
-        scoring.Scoring(context).score(1, Received(fed.start().model, {parts[-1].name: {"by": by}}), "test").loss
+        stacked_evaluation.StackedEvaluator(context)
+        .score(1, Received(fed.start().model, {parts[-1].name: {"by": by}}), "test")
+        .loss
         for by in (0.0, 1.0)
     ]
     assert losses[0] == pytest.approx(fed.engine.evaluate(1, fed.received(fed.start()), "test").loss, 1e-9)

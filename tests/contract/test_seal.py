@@ -10,9 +10,9 @@ from small import dataset, experiment, federation, network
 
 import unskew as us
 from unskew.base.tree import Message, State, flatten, size_in_bytes
-from unskew.protocol import registry
-from unskew.results import messages
-from unskew.runner.prepare import prepare
+from unskew.protocol import method_registry
+from unskew.results import recorded_messages
+from unskew.runner.prepare_run import prepare
 from unskew.server.federation import Federation
 from unskew.server.snapshot import Snapshot
 
@@ -22,17 +22,17 @@ SUMS = ("scaffold+topk", "fednova+int8", "fednova+topk", "fedcurv+bf16", "fedavg
 @pytest.fixture
 def halved() -> Iterator[str]:
     """A part that halves the update on the client and that nobody opens, as a defence would."""
-    registry.known()
+    method_registry.known()
 
     @us.part("test-half")
     class Half(us.Part):
-        def seal(self, letter: us.OutgoingUpdate) -> tuple[Message, State]:
-            start, update = letter.start, letter.update
+        def seal(self, outgoing: us.OutgoingUpdate) -> tuple[Message, State]:
+            start, update = outgoing.start, outgoing.update
             sent = {n: start[n] + d / 2 for n, d in update.items()}
-            return {"average": {"weights": letter.message["average"]["weights"] | sent}}, {}  # type: ignore[operator]
+            return {"average": {"weights": outgoing.message["average"]["weights"] | sent}}, {}  # type: ignore[operator]
 
     yield "test-half"
-    del registry.PARTS["test-half"]
+    del method_registry.PARTS["test-half"]
 
 
 def sent(snap: Snapshot) -> dict[int, Message]:
@@ -113,15 +113,15 @@ def test_a_recorded_message_is_what_was_sent(code: str, tmp_path: Path, engine: 
     """Byte for byte as many as the ledger says, and a reader can open it."""
     setting = experiment(f"fedavg-{code}", engine, record={"rounds": [1], "clients": [0]})
     done = us.run(setting, out=tmp_path / "run", data=dataset(), model=network(False))
-    (recorded,) = messages.read(tmp_path / "run")
+    (recorded,) = recorded_messages.read(tmp_path / "run")
     wire = recorded.of(0, "up")["average"]["weights"]
     ledger = done.ledger
     rows = ledger[(ledger["round"] == 1) & (ledger["client"] == 0) & (ledger["part"] == "average")]
     assert size_in_bytes(wire) == rows[rows["direction"] == "up"]["bytes"].sum()
     fed = federation(f"fedavg-{code}", engine)
     snap = fed.start()
-    letter = us.OutgoingUpdate({"average": {"weights": wire}}, fed.method.update, snap.model, fed.model.shared)
-    opened = fed.method.seals[0].open(letter)["average"]["weights"]
+    outgoing = us.OutgoingUpdate({"average": {"weights": wire}}, fed.method.update, snap.model, fed.model.shared)
+    opened = fed.method.seals[0].open(outgoing)["average"]["weights"]
     assert opened.keys() == snap.model.keys()  # type: ignore[union-attr]
 
 
@@ -132,8 +132,8 @@ def test_sealing_draws_shift_no_other_draw(engine: str) -> None:
     ours, theirs = (sent(one.play(one.start())[0]) for one in (fed, plain))
     start = fed.start().model
     for client, message in theirs.items():
-        letter = us.OutgoingUpdate(ours[client], fed.method.update, start, fed.model.shared)
-        opened = fed.method.seals[0].open(letter)["average"]["weights"]
+        outgoing = us.OutgoingUpdate(ours[client], fed.method.update, start, fed.model.shared)
+        opened = fed.method.seals[0].open(outgoing)["average"]["weights"]
         for name, w in message["average"]["weights"].items():  # type: ignore[union-attr]
             step = (w - start[name]).abs().max() / 127
             assert (opened[name] - w).abs().max() <= 1.001 * step  # type: ignore[index,call-overload]

@@ -12,7 +12,7 @@ from test_factors import multiplied
 
 from unskew.base.tree import State
 from unskew.client import feed
-from unskew.engines.stacked import kernels, memory, stack
+from unskew.engines.stacked import cohort_memory, cohort_stack, kernels
 from unskew.engines.stacked import stacked_engine as stacked
 from unskew.engines.stacked.prefetch import Prefetch
 from unskew.models.model import Model
@@ -61,7 +61,7 @@ def test_cohort_is_cut_to_the_memory_there_is(size: int, monkeypatch: pytest.Mon
 
     def enough(per_client: int, budget: int) -> int:
         need.append(per_client)
-        return measured(per_client, int(2 * size * per_client / memory.SHARE) + 1)
+        return measured(per_client, int(2 * size * per_client / cohort_memory.SHARE) + 1)
 
     def counted(self: Any, source: Any, round: int, received: Any, clients: list[int], mine: Any) -> Any:
         cohorts.append(len(clients))
@@ -94,9 +94,9 @@ def test_cohort_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_memory_of_what_did_not_fit_is_given_back_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The failed stack is gone when the half is tried: not held by the engine, nor by the error's traceback."""
-    train, failed, alive = stack.Stack.train, [], []
+    train, failed, alive = cohort_stack.CohortStack.train, [], []
 
-    def small(self: stack.Stack, work: Any, given: Any, feed: Any) -> Any:
+    def small(self: cohort_stack.CohortStack, work: Any, given: Any, feed: Any) -> Any:
         if len(feed.clients) > 2:
             failed.append(weakref.ref(self))
             raise torch.OutOfMemoryError
@@ -104,7 +104,7 @@ def test_memory_of_what_did_not_fit_is_given_back_first(monkeypatch: pytest.Monk
         return train(self, work, given, feed)
 
     want = one_round(federation("scaffold", "stacked"))
-    monkeypatch.setattr(stack.Stack, "train", small)
+    monkeypatch.setattr(cohort_stack.CohortStack, "train", small)
     torch.testing.assert_close(one_round(federation("scaffold", "stacked")), want, rtol=1e-12, atol=1e-14)
     assert (len(failed), alive) == (1, [False, False])
 
@@ -112,7 +112,7 @@ def test_memory_of_what_did_not_fit_is_given_back_first(monkeypatch: pytest.Monk
 def test_widths_train_in_one_memory_and_leave_nothing_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recorded steps of all widths share a pool: what one leaves in it, such as gradients, another would overwrite."""
     pools: list[object] = []
-    monkeypatch.setattr(stack, "new_pool", lambda device: pools.append(object()) or pools[-1])
+    monkeypatch.setattr(cohort_stack, "new_pool", lambda device: pools.append(object()) or pools[-1])
     monkeypatch.setattr(kernels, "LARGE", 0)
     monkeypatch.setattr(kernels, "sgd_kernel", lambda device: multiplied(taken))
     fed, taken = federation("moon", "stacked", norm=True, local=LOCAL), list[int]()
@@ -126,7 +126,7 @@ def test_widths_train_in_one_memory_and_leave_nothing_there(monkeypatch: pytest.
 def test_measured_bytes_grow_with_the_batch() -> None:
     x = torch.randn(10, 4)
     w = torch.randn(4, 4, requires_grad=True)
-    small, large = (memory.bytes_of_step(lambda n=n: (x[:n] @ w).tanh().sum()) for n in (2, 10))
+    small, large = (cohort_memory.bytes_of_step(lambda n=n: (x[:n] @ w).tanh().sum()) for n in (2, 10))
     assert large > small > 0
 
 
@@ -154,7 +154,7 @@ def test_batches_made_ahead_or_one_by_one_are_the_same(
     for ahead in (None, 1):
         if ahead:
             monkeypatch.setattr(feed, "AHEAD", ahead)
-            monkeypatch.setattr(stack, "AHEAD", ahead)
+            monkeypatch.setattr(cohort_stack, "AHEAD", ahead)
         fed = federation(method, engine)
         snap = fed.start()
         for _ in range(2):

@@ -16,7 +16,7 @@ import pytest
 
 from unskew.base.errors import UserError
 from unskew.data import archives
-from unskew.data.archives import ARCHIVES, Remote, download, fetch, remotes, unpack
+from unskew.data.archives import ARCHIVES, RemoteFile, download, fetch, remotes, unpack
 
 MEMBERS = {
     "cifar-10-python.tar.gz": ("cifar-10-batches-py/test_batch", "cifar-10-batches-py/test_batch"),
@@ -200,8 +200,8 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-def remote(server: Server, name: str, content: bytes) -> Remote:
-    return Remote(f"http://127.0.0.1:{server.server_port}/{name}", hashlib.md5(content).hexdigest())
+def remote(server: Server, name: str, content: bytes) -> RemoteFile:
+    return RemoteFile(f"http://127.0.0.1:{server.server_port}/{name}", hashlib.md5(content).hexdigest())
 
 
 def test_download(server: Server, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_truncated_wrong_and_absent_answers(server: Server, tmp_path: Path) -> N
 
 def test_no_server(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"http://127\.0\.0\.1:1/a\.bin: expected an answer.*unskew data unpack a\.bin"):
-        download(Remote("http://127.0.0.1:1/a.bin", "0" * 32), tmp_path)
+        download(RemoteFile("http://127.0.0.1:1/a.bin", "0" * 32), tmp_path)
 
 
 def test_fetch_archive_once(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 import unskew as us
 from unskew.data import Dataset, Split
 from unskew.data.augment import STREAM, Augment
-from unskew.runner.prepare import prepare as prepare_run
+from unskew.runner.prepare_run import prepare as prepare_run
 
 SHAPE = (3, 6, 8)
 MEAN, STD = (0.5, 0.25, 0.75), (0.25, 0.5, 0.125)

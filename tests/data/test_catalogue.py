@@ -9,7 +9,7 @@ import pytest
 
 from unskew.base.errors import UserError
 from unskew.data import load, names
-from unskew.data.catalogue import ENTRIES, Entry, Status, status, survey
+from unskew.data.dataset_catalogue import ENTRIES, DatasetEntry, DatasetStatus, status, survey
 
 BY_NAME = {entry.name: entry for entry in ENTRIES}
 LAID = [(entry, i) for entry in ENTRIES for i in range(len(entry.layouts))]
@@ -28,7 +28,7 @@ def mnist(root: Path) -> Path:
     return folder
 
 
-def of(name: str, root: Path) -> Status:
+def of(name: str, root: Path) -> DatasetStatus:
     return status(BY_NAME[name], root)
 
 
@@ -38,7 +38,7 @@ def test_every_dataset_is_listed() -> None:
 
 
 @pytest.mark.parametrize(("entry", "which"), LAID, ids=[f"{entry.name}-{i}" for entry, i in LAID])
-def test_readers_look_where_the_catalogue_says(tmp_path: Path, entry: Entry, which: int) -> None:
+def test_readers_look_where_the_catalogue_says(tmp_path: Path, entry: DatasetEntry, which: int) -> None:
     """With all members there, though empty, the reader finds fault with a file and no longer with its absence."""
     layout = entry.layouts[which]
     for member in layout.members:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from unskew.data import deal
-from unskew.methods.shared.subset import subset
+from unskew.data import draw_split
+from unskew.methods.shared.shared_subset import subset
 
 
 class GivenShares(np.random.RandomState):
@@ -47,7 +47,7 @@ def shares_of(held: int) -> list[list[float]]:
 def test_a_client_with_exactly_its_part_of_the_rows_is_full_in_released_draws(
     second: int, held: int, room: bool
 ) -> None:
-    _, cuts, _ = deal.released_once(GivenShares(shares_of(held)), piles_of(64, second), 8, 0.1, cap=True)
+    _, cuts, _ = draw_split.released_once(GivenShares(shares_of(held)), piles_of(64, second), 8, 0.1, cap=True)
     assert np.diff(cuts[0], prepend=0, append=64).tolist() == [held, 64 - held, *[0] * 6]
     got = [second // 2, 0, second // 2] if room else [0, 0, second]
     assert np.diff(cuts[1], prepend=0, append=second).tolist() == [*got, *[0] * 5]
@@ -63,15 +63,15 @@ def test_a_client_with_exactly_its_part_of_the_rows_is_full_in_draws_by_counts(
         open_shares = np.array([next(drawn)]) * room
         return open_shares / open_shares.sum()
 
-    monkeypatch.setattr(deal, "_shares", shares)
-    (table,) = deal._tables(np.random.default_rng(0), np.array([64, second]), 8, 0.1, True, 1)
+    monkeypatch.setattr(draw_split, "_shares", shares)
+    (table,) = draw_split._tables(np.random.default_rng(0), np.array([64, second]), 8, 0.1, True, 1)
     assert table[0].tolist() == [held, 64 - held, *[0] * 6]
     got = [second // 2, 0, second // 2] if room else [0, 0, second]
     assert table[1].tolist() == [*got, *[0] * 5]
 
 
 def test_without_a_cap_a_full_client_gets_its_share() -> None:
-    _, cuts, smallest = deal.released_once(GivenShares(shares_of(17)), piles_of(64, 64), 8, 0.1, cap=False)
+    _, cuts, smallest = draw_split.released_once(GivenShares(shares_of(17)), piles_of(64, 64), 8, 0.1, cap=False)
     assert np.diff(cuts[1], prepend=0, append=64).tolist() == [32, 0, 32, *[0] * 5]
     assert smallest == 0
 
@@ -82,7 +82,7 @@ def test_released_draws_stop_at_the_first_whose_smallest_client_has_the_least(
 ) -> None:
     """The smaller of two clients has 2, 3 and 4 of 16 rows in draws 1, 2 and 3, and there are three draws at most."""
     old = GivenShares([[n / 16, 1 - n / 16] for n in (2, 3, 4)])
-    rows, tries, smallest = deal.released(old, piles_of(16), 2, 0.1, True, least, 3)
+    rows, tries, smallest = draw_split.released(old, piles_of(16), 2, 0.1, True, least, 3)
     assert (tries, smallest) == (draw, rows_of_smallest)
     assert [len(each) for each in rows] == [rows_of_smallest, 16 - rows_of_smallest]
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from unskew.base.errors import UserError
 from unskew.data import load
-from unskew.data.folder import image_folder
+from unskew.data.image_folders import image_folder
 
 CINIC = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 

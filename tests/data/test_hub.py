@@ -12,7 +12,7 @@ from PIL import Image as Pil
 
 from unskew.base.errors import UserError
 from unskew.data import load
-from unskew.data.hub import Asked, from_splits, parse
+from unskew.data.huggingface import HubName, from_splits, parse
 
 
 class Image:
@@ -58,8 +58,8 @@ def made(found: object, test: float | None = None, **options: str) -> Any:
 
 
 def test_parse() -> None:
-    assert parse("hf:mnist") == Asked("mnist", {})
-    assert parse("hf:user/pets@x=photo,y=breed") == Asked("user/pets", {"x": "photo", "y": "breed"})
+    assert parse("hf:mnist") == HubName("mnist", {})
+    assert parse("hf:user/pets@x=photo,y=breed") == HubName("user/pets", {"x": "photo", "y": "breed"})
     for wrong in ("hf:", "hf:@x=a", "hf:a@z=b", "hf:a@x", "hf:a@x="):
         with pytest.raises(UserError, match=r"expected hf:NAME or hf:NAME@key=value"):
             parse(wrong)

@@ -17,7 +17,7 @@ from unskew.data import Dataset, load, load_labels
 @pytest.fixture
 def closed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Whoever decodes a row has read too much; a folder's first image may be looked at for its format."""
-    monkeypatch.setattr("unskew.data.folder._pixels", lambda *a, **k: pytest.fail("an image was read"))
+    monkeypatch.setattr("unskew.data.image_folders._pixels", lambda *a, **k: pytest.fail("an image was read"))
     # By module: the package's name celeba is the function.
     monkeypatch.setattr(sys.modules["unskew.data.celeba"], "_face", lambda *a, **k: pytest.fail("a face was read"))
     monkeypatch.setattr("unskew.data.urbansound._spectrogram", lambda *a, **k: pytest.fail("a clip was read"))

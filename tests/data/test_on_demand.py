@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unskew.base.errors import UserError
+from unskew.data.label_skew import describe
 from unskew.data.on_demand import OnDemand
 from unskew.data.partition import OnDemandRows, split
-from unskew.data.skew import describe
 
 LABELS = np.arange(300) % 10
 FAST = settings(max_examples=60, deadline=None)

@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from unskew.base.errors import UserError
 from unskew.data import partition as module
-from unskew.data.cache_of_splits import Parts
+from unskew.data.label_skew import counts
 from unskew.data.partition import Classes, Dirichlet, Group, Iid, Partition, Shards, split
-from unskew.data.skew import counts
+from unskew.data.split_cache import ClientRowNumbers
 
 SEEDS = st.integers(0, 2**32 - 1)
 CLIENTS = st.integers(1, 12)
@@ -28,17 +28,17 @@ def tasks(draw: st.DrawFn) -> tuple[np.ndarray, int]:
     return np.array(labels), classes
 
 
-def sizes(parts: Parts) -> np.ndarray:
+def sizes(parts: ClientRowNumbers) -> np.ndarray:
     return np.array([len(row) for row in parts.rows])
 
 
-def check(parts: Parts, total: int, clients: int) -> None:
+def check(parts: ClientRowNumbers, total: int, clients: int) -> None:
     assert len(parts.rows) == clients
     assert all(row.dtype == np.int64 for row in parts.rows)
     assert np.array_equal(np.sort(np.concatenate(parts.rows)), np.arange(total))
 
 
-def same(a: Parts, b: Parts) -> bool:
+def same(a: ClientRowNumbers, b: ClientRowNumbers) -> bool:
     return a.notes == b.notes and all(np.array_equal(x, y) for x, y in zip(a.rows, b.rows, strict=True))
 
 

@@ -5,16 +5,16 @@ import random
 import numpy as np
 import pytest
 
-from unskew.data import known
-from unskew.data.cache_of_splits import Parts
+from unskew.data import rng_checkpoints
+from unskew.data.label_skew import counts, summary
 from unskew.data.partition import Classes, Dirichlet, Shards, split
-from unskew.data.skew import counts, summary
+from unskew.data.split_cache import ClientRowNumbers
 
 CIFAR = np.random.default_rng(5).permutation(np.repeat(np.arange(10), 5000))
 FLEA = [6630, 3448, 6186, 3102, 1060, 6377, 8199, 2853, 5184, 6961]
 
 
-def sizes(parts: Parts) -> np.ndarray:
+def sizes(parts: ClientRowNumbers) -> np.ndarray:
     return np.array([len(row) for row in parts.rows])
 
 
@@ -39,7 +39,7 @@ def test_fedlmd_published_split_comes_out_of_19126_released_draws(monkeypatch: p
     """With the draws before it, and from where they are known to leave the generator."""
     parts = split(PUBLISHED, CIFAR, 10, 19940817)
     with monkeypatch.context() as patch:
-        patch.setattr(known, "_known", dict)
+        patch.setattr(rng_checkpoints, "_known", dict)
         drawn = split(PUBLISHED, CIFAR, 10, 19940817)
         assert _equal(parts, [row.tolist() for row in drawn.rows])
     found = summary(counts(parts.rows, CIFAR, 10))
@@ -51,12 +51,12 @@ def test_fedlmd_published_split_comes_out_of_19126_released_draws(monkeypatch: p
 def test_known_draws_are_skipped_only_where_one_of_those_asked_for_comes_out() -> None:
     key = ([5000] * 10, 100, 0.05, True, 10)
     for seed, failed in ((19940817, 19125), (1, 31406), (2, 17703)):
-        assert known.skip(np.random.RandomState(seed), key, failed) == failed
+        assert rng_checkpoints.skip(np.random.RandomState(seed), key, failed) == failed
         old, fresh = (np.random.RandomState(seed) for _ in range(2))
-        assert known.skip(old, key, failed - 1) == 0
+        assert rng_checkpoints.skip(old, key, failed - 1) == 0
         assert old.randint(2**31) == fresh.randint(2**31)
-    assert known.skip(np.random.RandomState(3), key, 10**6) == 0
-    assert known.skip(np.random.RandomState(1), ([5000] * 10, 100, 0.1, True, 10), 10**6) == 0
+    assert rng_checkpoints.skip(np.random.RandomState(3), key, 10**6) == 0
+    assert rng_checkpoints.skip(np.random.RandomState(1), ([5000] * 10, 100, 0.1, True, 10), 10**6) == 0
 
 
 def test_an_entry_is_the_state_before_the_draw_that_comes_out() -> None:
@@ -66,11 +66,11 @@ def test_an_entry_is_the_state_before_the_draw_that_comes_out() -> None:
         seen.append(old.normal())
         return len(seen) == 4
 
-    entry = known.entry(old, draw)
+    entry = rng_checkpoints.entry(old, draw)
     again = np.random.RandomState(9)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known, "_known", lambda: {known.name(again, ("a",)): entry})
-        assert known.skip(again, ("a",), 3) == 3
+        patch.setattr(rng_checkpoints, "_known", lambda: {rng_checkpoints.name(again, ("a",)): entry})
+        assert rng_checkpoints.skip(again, ("a",), 3) == 3
     assert again.normal() == seen[3]
 
 
@@ -114,7 +114,7 @@ def test_released_draws_call_for_call(seed: int) -> None:
     assert _equal(split(Shards(clients=8, per_client=3, draws="released"), labels, 4, seed), _sharded(labels, seed))
 
 
-def _equal(parts: Parts, expected: list[list[int]]) -> bool:
+def _equal(parts: ClientRowNumbers, expected: list[list[int]]) -> bool:
     return [row.tolist() for row in parts.rows] == expected
 
 

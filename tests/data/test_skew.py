@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from unskew.data.label_skew import counts, describe, summary
 from unskew.data.partition import Dirichlet, split
-from unskew.data.skew import counts, describe, summary
 
 TABLE = np.array([[4, 0], [0, 2], [1, 1], [0, 0]])
 

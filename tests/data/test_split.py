@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unskew.base.errors import UserError
-from unskew.data.split import stratified
+from unskew.data.stratified_split import stratified
 
 LABELS = st.lists(st.integers(0, 6), min_size=2, max_size=200)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from unskew.protocol import registry
+from unskew.protocol import method_registry
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "tutorials").glob("*.md"))
 
@@ -17,15 +17,15 @@ def blocks(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_runs_as_written(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    registry.known()  # loads the package's own, which must survive
-    before = dict(registry.PARTS)
+    method_registry.known()  # loads the package's own, which must survive
+    before = dict(method_registry.PARTS)
     names: dict[str, object] = {"__name__": page.stem}
     try:
         for block in blocks(page):
             exec(compile(block, page.name, "exec"), names)
     finally:
-        registry.PARTS.clear()
-        registry.PARTS.update(before)
+        method_registry.PARTS.clear()
+        method_registry.PARTS.update(before)
     assert list(tmp_path.rglob("model.safetensors"))
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from unskew.engines.channels_last import ChannelsLastFlatten, replace_flatten, to_channels_last
-from unskew.models.layers import SeededDropout, innermost
 from unskew.models.model import Model
+from unskew.models.seeded_dropout import SeededDropout, innermost
 
 ACROSS = torch.channels_last
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unskew.data.augment import Augment
-from unskew.data.dataset import Prepare, preparer
+from unskew.data.dataset import InputScaling, preparer
 from unskew.engines.stacked import kernels
 from unskew.runner.process_setup import precision
 
@@ -26,7 +26,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 from unskew.engines.stacked import kernels
 from unskew.engines.stacked.fuse import fuse
-from unskew.engines.stacked.layers import for_stack
+from unskew.engines.stacked.stacked_layers import for_stack
 kernels.available = lambda device: True
 torch.manual_seed(0)
 net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 5, 3), nn.Flatten(),
@@ -144,7 +144,7 @@ def test_a_plane_that_no_program_holds_is_pooled_by_pytorch(
         calls.append(given)
         return torch.zeros(())
 
-    pooling = SimpleNamespace(Pool=SimpleNamespace(apply=note))
+    pooling = SimpleNamespace(PoolFunction=SimpleNamespace(apply=note))
     monkeypatch.setitem(sys.modules, "unskew.engines.stacked.kernels.pooling", pooling)
     monkeypatch.setattr(kernels, "supported", lambda *_: True)
     x, bias = torch.randn(1, 1, 2, side, side), torch.randn(1, 1)
@@ -176,7 +176,9 @@ def test_convolutions_that_the_kernels_cannot_do_are_left_to_pytorch(
         return torch.zeros(())
 
     monkeypatch.setitem(
-        sys.modules, "unskew.engines.stacked.kernels.convolution", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
+        sys.modules,
+        "unskew.engines.stacked.kernels.conv_autograd",
+        SimpleNamespace(ConvFunction=SimpleNamespace(apply=note)),
     )
     monkeypatch.setattr(kernels, "supported", lambda *_: True)
     x, w = torch.randn(1, 2, 3, 9, 9), torch.randn(1, 4, 2, *sides)
@@ -202,7 +204,9 @@ def test_what_comes_after_a_convolution_goes_into_its_kernel(
         return torch.nn.functional.conv2d(x[0].transpose(0, 1), w[0], None, 1, 1).transpose(0, 1)[None]
 
     monkeypatch.setitem(
-        sys.modules, "unskew.engines.stacked.kernels.convolution", SimpleNamespace(Convolve=SimpleNamespace(apply=note))
+        sys.modules,
+        "unskew.engines.stacked.kernels.conv_autograd",
+        SimpleNamespace(ConvFunction=SimpleNamespace(apply=note)),
     )
     monkeypatch.setattr(kernels, "supported", lambda x, *_: len(calls) == 0)
     x, w, bias = torch.randn(1, 2, 3, side, side), torch.randn(1, 4, 2, 3, 3), torch.randn(1, 4)
@@ -259,7 +263,7 @@ def test_rows_that_the_kernel_cannot_pick_are_left_to_pytorch(
     """No images, other numbers, a function that is not ours, an image too large. The kernel, for a GPU, is a note."""
     calls: list[tuple[Any, ...]] = []
 
-    def note(x: Tensor, index: Tensor, augment: Augment, draw: dict[str, Tensor], prepare: Prepare) -> Tensor:
+    def note(x: Tensor, index: Tensor, augment: Augment, draw: dict[str, Tensor], prepare: InputScaling) -> Tensor:
         calls.append((augment, draw))
         return prepare(x[index])
 
@@ -280,7 +284,7 @@ def test_rows_without_a_kernel_are_augmented_and_prepared() -> None:
     augment = Augment(crop=1, flip=True, cutout=2)
     x, index = torch.randint(256, (9, 3, 6, 6)).byte(), torch.tensor([5, 1, 5])
     draw = {name: t[0] for name, t in augment.draw(np.random.default_rng(0), 1, 3, (3, 6, 6)).items()}
-    prepare = Prepare(None, None, torch.float32)
+    prepare = InputScaling(None, None, torch.float32)
     out = kernels.gather_rows(x, index, augment, draw, prepare, torch.float64)
     assert out.dtype == torch.float64
     assert torch.equal(out, augment.apply(x[index], draw, prepare).double())

@@ -8,9 +8,9 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from unskew import models
-from unskew.engines.stacked import layers
+from unskew.engines.stacked import stacked_layers
 from unskew.engines.stacked.fuse import fuse
-from unskew.models.layers import SeededDropout
+from unskew.models.seeded_dropout import SeededDropout
 
 CLIENTS = 3
 NETS = {
@@ -47,7 +47,7 @@ def each(net: nn.Module, train: bool) -> tuple[dict, torch.Tensor]:
 def test_stacked_layers_equal_each_clients_own(name: str, train: bool) -> None:
     net = copy.deepcopy(NETS[name])
     state, x = each(net, train)
-    swapped = fuse(layers.for_stack(nn.Sequential(copy.deepcopy(net))))[0]
+    swapped = fuse(stacked_layers.for_stack(nn.Sequential(copy.deepcopy(net))))[0]
     results = []
     for stacked in (False, True):
         mine = {k: t.clone().requires_grad_(t.is_floating_point()) for k, t in state.items()}
@@ -72,7 +72,7 @@ def test_stacked_layers_equal_each_clients_own(name: str, train: bool) -> None:
 
 def test_a_teacher_with_one_state_for_all() -> None:
     body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 5))
-    net = fuse(layers.for_stack(nn.Sequential(body))).double()
+    net = fuse(stacked_layers.for_stack(nn.Sequential(body))).double()
     x = torch.rand(CLIENTS, 5, 3, 8, 8, dtype=torch.float64)
     torch.testing.assert_close(vmap(net)(x), torch.stack([net(rows) for rows in x]))
 
@@ -80,7 +80,7 @@ def test_a_teacher_with_one_state_for_all() -> None:
 def test_gradients_inside_a_stack() -> None:
     """A method may differentiate within its loss: `torch.func.grad` under vmap goes through the same layers."""
     body = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 2))
-    net = fuse(layers.for_stack(nn.Sequential(body))).double()
+    net = fuse(stacked_layers.for_stack(nn.Sequential(body))).double()
     x = torch.rand(CLIENTS, 4, 2, 6, 6, dtype=torch.float64)
     found = vmap(torch.func.grad(lambda rows: net(rows).square().sum()))(x)
     for rows, grad in zip(x, found):
@@ -99,12 +99,12 @@ def test_what_does_not_fit_stays_an_ordinary_layer() -> None:
         nn.AdaptiveAvgPool2d(2),
     )
     before = [type(layer) for layer in odd]
-    assert [type(layer) for layer in layers.for_stack(odd)] == before
+    assert [type(layer) for layer in stacked_layers.for_stack(odd)] == before
 
 
 @pytest.mark.parametrize("name", ["cnn", "mobilenet_v2", "resnet8"])
 def test_the_zoos_convolutions_are_all_known(name: str) -> None:
-    net = layers.for_stack(models.ZOO[name]((3, 32, 32), 10))
+    net = stacked_layers.for_stack(models.ZOO[name]((3, 32, 32), 10))
     kinds = {type(layer) for layer in net.modules()}
     assert not kinds & {nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d}
 
@@ -112,7 +112,7 @@ def test_the_zoos_convolutions_are_all_known(name: str) -> None:
 def test_what_follows_a_layer_goes_into_it() -> None:
     units = nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), nn.ReLU(), nn.MaxPool2d(2))
     pooled = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.ReLU())
-    blocks = fuse(layers.for_stack(nn.Sequential(units, pooled, nn.Sequential(nn.Conv2d(4, 4, 1)), nn.ReLU())))
+    blocks = fuse(stacked_layers.for_stack(nn.Sequential(units, pooled, nn.Sequential(nn.Conv2d(4, 4, 1)), nn.ReLU())))
     kinds = [[type(layer).__name__ for layer in block.modules() if not list(layer.children())] for block in blocks]
     # After a normalisation pooling stays, and so does a ReLU that begins another block: a cut may look before it.
     assert kinds == [["Conv2d", "BatchNorm2d", "Identity", "MaxPool2d"], ["Conv2d", "Identity", "Identity", "ReLU"],
@@ -122,13 +122,13 @@ def test_what_follows_a_layer_goes_into_it() -> None:
 
 def test_a_layer_that_is_used_twice_takes_nothing_in() -> None:
     conv = nn.Conv2d(3, 3, 3, padding=1)
-    blocks = fuse(layers.for_stack(nn.Sequential(nn.Sequential(conv, nn.ReLU(), conv), nn.Flatten())))
+    blocks = fuse(stacked_layers.for_stack(nn.Sequential(nn.Sequential(conv, nn.ReLU(), conv), nn.Flatten())))
     assert (blocks[0][0].relu, type(blocks[0][1])) == (False, nn.ReLU)
 
 
 def test_dropout_of_a_stack_is_each_clients_own() -> None:
     plain = SeededDropout(0.3).train()
-    stacked = layers.for_stack(nn.Sequential(copy.deepcopy(plain)))[0]
+    stacked = stacked_layers.for_stack(nn.Sequential(copy.deepcopy(plain)))[0]
     seeds, x = torch.tensor([5, 2**31 - 1, 77]), torch.rand(CLIENTS, 4, 3, 2, dtype=torch.float64)
     drop = vmap(lambda seed, rows: functional_call(stacked, {"seed": seed}, (rows,)))
     rows = x.clone().requires_grad_()
@@ -152,7 +152,7 @@ class Looks(nn.Module):
 
 def test_a_module_that_looks_between_layers_stays_as_it_is() -> None:
     plain = nn.Sequential(Looks(), nn.Flatten()).double()
-    joined = fuse(layers.for_stack(copy.deepcopy(plain)))
+    joined = fuse(stacked_layers.for_stack(copy.deepcopy(plain)))
     x = torch.randn(2, 3, 4, 4, dtype=torch.float64)
     assert torch.equal(plain(x), joined(x))
 
@@ -160,7 +160,7 @@ def test_a_module_that_looks_between_layers_stays_as_it_is() -> None:
 def test_a_layer_with_a_hook_stays_as_it_is() -> None:
     blocks = nn.Sequential(nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU()), nn.Flatten())
     blocks[0][1].register_forward_hook(lambda *given: None)
-    assert type(fuse(layers.for_stack(blocks))[0][1]) is nn.ReLU
+    assert type(fuse(stacked_layers.for_stack(blocks))[0][1]) is nn.ReLU
 
 
 def test_gradients_inside_a_stack_in_half_precision() -> None:
@@ -169,7 +169,7 @@ def test_gradients_inside_a_stack_in_half_precision() -> None:
     All weights are positive: a unit that half precision switches off would change a gradient by more than rounding.
     """
     body = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2))
-    net = fuse(layers.for_stack(nn.Sequential(body)))
+    net = fuse(stacked_layers.for_stack(nn.Sequential(body)))
     for weight in net.parameters():
         weight.data.abs_()
     x = torch.rand(CLIENTS, 4, 2, 6, 6)
@@ -187,7 +187,7 @@ def test_gradients_inside_a_stack_in_half_precision() -> None:
 
 def test_products_of_a_stack_lie_along_their_long_sides() -> None:
     """Activations along the outputs, the weights' gradient as the weights: what neither is copied nor unaligned."""
-    linear = layers.for_stack(nn.Sequential(nn.Linear(12, 8)))[0].double()
+    linear = stacked_layers.for_stack(nn.Sequential(nn.Linear(12, 8)))[0].double()
     x = torch.rand(CLIENTS, 5, 12, dtype=torch.float64)
     weights = torch.rand(CLIENTS, 8, 12, dtype=torch.float64, requires_grad=True)
     bias = torch.rand(CLIENTS, 8, dtype=torch.float64)
@@ -206,14 +206,14 @@ def test_convolutions_know_that_their_rows_are_made_flat() -> None:
     dropped = [nn.Conv2d(3, 4, 3), nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), SeededDropout(0.5)), nn.Flatten()]
     for net, wanted in ((nn.Sequential(*dropped), [False, True]), (models.ZOO["cnn"]((3, 32, 32), 10), [False, True]),
                         (models.ZOO["mobilenet_v2"]((3, 32, 32), 10), [])):  # fmt: skip
-        made = fuse(layers.for_stack(net))
-        flags = [layer.flat for layer in made.modules() if isinstance(layer, layers.Conv2d)]
+        made = fuse(stacked_layers.for_stack(net))
+        flags = [layer.flat for layer in made.modules() if isinstance(layer, stacked_layers.Conv2d)]
         assert flags == wanted if wanted else not any(flags)
 
 
 def test_linear_layers_within_a_methods_own_map() -> None:
     """A stack of models on rows that are nobody's own: all tensors are plain, but a map is under way."""
-    linear = layers.for_stack(nn.Sequential(nn.Linear(4, 2)))[0]
+    linear = stacked_layers.for_stack(nn.Sequential(nn.Linear(4, 2)))[0]
     weights, bias, x = torch.rand(3, 2, 4), torch.rand(3, 2), torch.rand(5, 4)
 
     def loss(scale: torch.Tensor) -> torch.Tensor:

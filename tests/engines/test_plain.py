@@ -11,10 +11,10 @@ from torch import Tensor
 import unskew as us
 from unskew.base.tree import State
 from unskew.config.recipe import load
-from unskew.engines import registry as engines
-from unskew.engines.plain import PlainEngine
-from unskew.protocol import registry
-from unskew.runner.prepare import prepare
+from unskew.engines import engine_registry as engines
+from unskew.engines.plain_engine import PlainEngine
+from unskew.protocol import method_registry
+from unskew.runner.prepare_run import prepare
 
 X, Y = torch.randn(40, 5, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 3
 LOCAL = {"steps": 5, "batch": 4, "lr": 0.05, "weight_decay": 1e-2}
@@ -50,8 +50,8 @@ def model_after(engine: str, method: Any = "fedavg", **local: Any) -> State:
 @pytest.fixture
 def known() -> Iterator[None]:
     """Engines, parts and methods that a test registers are forgotten after it."""
-    registry.known()  # loads the package's own, which must survive
-    tables: list[dict[str, Any]] = [engines.ENGINES, registry.PARTS, registry.METHODS]
+    method_registry.known()  # loads the package's own, which must survive
+    tables: list[dict[str, Any]] = [engines.ENGINES, method_registry.PARTS, method_registry.METHODS]
     before = [dict(table) for table in tables]
     yield
     for table, entries in zip(tables, before):

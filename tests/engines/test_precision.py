@@ -8,7 +8,7 @@ from torch import nn
 
 import unskew as us
 from unskew.models.model import Model
-from unskew.protocol.view import Frozen
+from unskew.protocol.step_view import FrozenModel
 
 SETTING = {
     "rounds": 1,
@@ -50,4 +50,4 @@ def test_losses_see_float32_and_activations_are_half() -> None:
     model = Model(nn.Sequential(body, nn.Linear(8, 3)), half=True)
     x = torch.randn(5, 4)
     assert model.block(model.initial, x, 0, train=True).dtype == torch.bfloat16
-    assert [Frozen(model, model.initial, x).at(cut).dtype for cut in (0, 1, 2)] == [torch.float32] * 3
+    assert [FrozenModel(model, model.initial, x).at(cut).dtype for cut in (0, 1, 2)] == [torch.float32] * 3

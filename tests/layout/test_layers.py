@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__",),
 )
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
-DOORS = {("protocol/registry.py", "methods")}  # the registry imports every method's file by its name
+DOORS = {("protocol/method_registry.py", "methods")}  # the registry imports every method's file by its name
 TABLES = {"papers", "recipes"}  # package data without code
 
 

@@ -10,9 +10,9 @@ from torch.func import vmap
 
 from unskew import models
 from unskew.base.errors import UserError
-from unskew.engines.stacked.layers import for_stack
-from unskew.models.layers import SeededDropout, uniform
+from unskew.engines.stacked.stacked_layers import for_stack
 from unskew.models.model import Model
+from unskew.models.seeded_dropout import SeededDropout, uniform
 
 SHAPES = {
     "cnn": (3, 32, 32),

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import unskew as us
-from unskew.engines.stacked.layers import for_stack
+from unskew.engines.stacked.stacked_layers import for_stack
 from unskew.models.model import Model
 
 NORM = ["0.1.weight", "0.1.bias", "0.1.running_mean", "0.1.running_var", "0.1.num_batches_tracked"]
@@ -81,7 +81,7 @@ def test_groups_divide_the_channels(channels: int, groups: int) -> None:
 
 @pytest.mark.parametrize("policy", ["average", "local", "frozen", "group"])
 def test_header_names_the_policy(policy: str) -> None:
-    from unskew.runner.prepare import prepare
+    from unskew.runner.prepare_run import prepare
 
     experiment = us.Experiment(model={"name": "resnet8", "batchnorm": policy}, engine={"name": "loop", "workers": 1})
     assert any(line.startswith(f"batchnorm  {policy}: ") for line in prepare(experiment).header)

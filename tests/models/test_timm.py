@@ -11,7 +11,7 @@ from torch.func import vmap
 
 from unskew import models
 from unskew.base.errors import UserError
-from unskew.models import timm as bridge
+from unskew.models import timm_models as bridge
 from unskew.models.model import Model
 
 X = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))

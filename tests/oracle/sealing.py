@@ -1,4 +1,4 @@
-"""A letter with one tensor or more, and a federation's messages as they travelled."""
+"""An outgoing update with one tensor or more, and a federation's messages as they travelled."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from torch import Tensor
 
 from unskew.base.tree import State
 from unskew.protocol.part import Part
-from unskew.protocol.update_codec import OutgoingUpdate, Place
+from unskew.protocol.update_codec import OutgoingUpdate, UpdateLocation
 
-PLACE = Place("average", "weights", False)
+PLACE = UpdateLocation("average", "weights", False)
 
 
-def letter(final: State, start: State, mine: State | None = None, seed: int = 0, **keys: Any) -> OutgoingUpdate:
+def outgoing(final: State, start: State, mine: State | None = None, seed: int = 0, **keys: Any) -> OutgoingUpdate:
     """A client that ended training at `final`."""
     draws = {"seed": torch.tensor(seed)}
     return OutgoingUpdate({"average": {"weights": final}}, PLACE, start, tuple(start), mine or {}, draws, **keys)
@@ -26,7 +26,7 @@ def travelled(part: Part, sent: OutgoingUpdate) -> tuple[State, State, State]:
 
 
 def tampered(part: Part, sent: OutgoingUpdate, **changes: Tensor | None) -> OutgoingUpdate:
-    """The sealed letter with some tensors replaced, or left out."""
+    """The sealed update with some tensors replaced, or left out."""
     message, _ = part.seal(sent)
     wire: State = message["average"]["weights"] | changes  # type: ignore[operator,assignment]
     wire = {name: t for name, t in wire.items() if t is not None}

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from sealing import letter, tampered, travelled
+from sealing import outgoing, tampered, travelled
 from toolbox import federation, last_model, messages, played
 
 from unskew.base.errors import UserError
@@ -15,14 +15,14 @@ UPDATE = torch.tensor([1 + 1 / 256, 1 + 3 / 256, -(2.0**-20), 0.0])
 
 
 def test_the_update_is_rounded_to_the_nearest_and_ties_to_even() -> None:
-    wire, opened, _ = travelled(Bfloat16(), letter({"w": START["w"] + UPDATE}, START))
+    wire, opened, _ = travelled(Bfloat16(), outgoing({"w": START["w"] + UPDATE}, START))
     assert (opened["w"] - 1).tolist() == [1.0, 1 + 2 / 128, -(2.0**-20), 0.0]
     assert wire["w bf16"].tolist() == [0x3F80, 0x3F82, 0xB580 - 0x10000, 0]  # the bits of those numbers
 
 
 def test_a_small_update_of_a_large_weight_arrives_whole() -> None:
     """Weights themselves in bf16 would stay 1: the update is a tenth of their step."""
-    _, opened, _ = travelled(Bfloat16(), letter({"w": START["w"] + 2.0**-11}, START))
+    _, opened, _ = travelled(Bfloat16(), outgoing({"w": START["w"] + 2.0**-11}, START))
     assert opened["w"].tolist() == [1 + 2.0**-11] * 4
 
 
@@ -55,4 +55,4 @@ def test_the_model_is_fedavg_within_the_rounding() -> None:
 def test_what_was_not_agreed_on_is_refused(changes: dict, found: str) -> None:
     part = Bfloat16()
     with pytest.raises(UserError, match=found):
-        part.open(tampered(part, letter({"w": START["w"] + UPDATE}, START), **changes))
+        part.open(tampered(part, outgoing({"w": START["w"] + UPDATE}, START), **changes))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unskew.methods.shared.distance import centred, distance_correlation, distances
+from unskew.methods.shared.distance_corr import centred, distance_correlation, distances
 
 X = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 1.0]], dtype=torch.float64)
 F = torch.tensor([[1.0], [0.0], [2.0], [1.0]], dtype=torch.float64)

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from unskew.base.errors import UserError
 from unskew.methods.fedavg import Average, CrossEntropy
 from unskew.models.model import Model
-from unskew.server.messages import in_order
+from unskew.server.round_messages import in_order
 
 
 @pytest.mark.papers

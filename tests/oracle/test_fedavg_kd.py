@@ -15,7 +15,7 @@ from distilling import (
 )
 from torch.nn import functional as F
 
-from unskew.describe.cost import measure
+from unskew.describe.method_cost import measure
 from unskew.methods.fedavg_kd import Distillation
 
 

@@ -25,7 +25,7 @@ def test_two_rounds_by_hand() -> None:
     found = []
     for pair in ((0.6, 1.0), (0.5, 0.9)):  # their means are 0.8 and 0.7
         state = part.merge(state, gather(part, sent(*({"w": number(value)} for value in pair))))
-        found += [float(state.mine["w"]), float(state.model["w"])]
+        found += [float(state.part_state["w"]), float(state.model["w"])]
     assert found == pytest.approx([0.2, 0.8, 0.24, 0.56], rel=1e-14)
 
 
@@ -53,7 +53,7 @@ def test_running_statistics_and_counters_take_the_plain_mean() -> None:
     assert float(after.model["s"]) == 3.0
     assert int(after.model["n"]) == 7
     assert float(after.model["w"]) == 3.0 - 0.5 * 10.0
-    assert set(after.mine) == {"w"}
+    assert set(after.part_state) == {"w"}
 
 
 def test_rounds_follow_the_recursion() -> None:

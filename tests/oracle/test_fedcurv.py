@@ -21,7 +21,9 @@ def test_reduced_penalty_and_gradient() -> None:
     model = Model(network())
     received = {"U": {"w": U[1] + U[2]}, "V": {"w": U[1] * W[1] + U[2] * W[2]}}
     mine = {"u": {"w": torch.zeros(2)}, "v": {"w": torch.zeros(2)}}
-    view = view_of(model, {"w": w}, torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64), received=received, mine=mine)
+    view = view_of(
+        model, {"w": w}, torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64), received=received, part_state=mine
+    )
     loss = Curvature().loss(view)
     full = sum((U[j] * (w - W[j]) ** 2).sum() for j in (1, 2))
     assert loss.item() == -1.5
@@ -35,7 +37,9 @@ def test_own_curvature_does_not_count() -> None:
     received = {"U": {"w": U[1] + U[2]}, "V": {"w": U[1] * W[1] + U[2] * W[2]}}
     mine = {"u": {"w": U[1]}, "v": {"w": U[1] * W[1]}}
     w = torch.tensor([0.5, 0.5], requires_grad=True)
-    view = view_of(model, {"w": w}, torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64), received=received, mine=mine)
+    view = view_of(
+        model, {"w": w}, torch.zeros(1, 5), torch.zeros(1, dtype=torch.int64), received=received, part_state=mine
+    )
     assert Curvature().loss(view).item() == 0.75
     assert torch.equal(received["U"]["w"], U[1] + U[2])
 

@@ -20,10 +20,10 @@ from distilling import (
 )
 from toolbox import equal, federation, last_model, played
 
-from unskew.describe.cost import measure
+from unskew.describe.method_cost import measure
 from unskew.methods.fedlmd import LabelMaskingDistillation
 from unskew.methods.fedntd import NotTrueDistillation
-from unskew.methods.shared.distil import majority, masked_kl, others
+from unskew.methods.shared.distillation_losses import majority, masked_kl, others
 
 SIZES = (3, 5, 7, 4)  # rows of labels 0, 1, 2, 0, ...: client 1 has two of 0 and 1 and one of 2, so M = {0, 1}
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from unskew.methods.fedmix import MeanAugmentation
 from unskew.models.model import Model
 from unskew.protocol.part import Sizes
-from unskew.protocol.view import Batch, View
+from unskew.protocol.step_view import Batch, View
 
 X = torch.tensor([[1.0, 2.0], [3.0, -1.0]], dtype=torch.float64)
 Y = torch.tensor([0, 1])

@@ -17,7 +17,7 @@ from distilling import (
     term,
 )
 
-from unskew.describe.cost import measure
+from unskew.describe.method_cost import measure
 from unskew.methods.fedlmd_tf import TeacherFreeMasking
 from unskew.methods.fedntd_tf import TeacherFreeNotTrue
 

@@ -11,14 +11,14 @@ from torch.nn import functional as F
 
 from unskew.base.errors import UserError
 from unskew.methods.flea import FLea
-from unskew.methods.shared.distance import distance_correlation
-from unskew.methods.shared.subset import subset
+from unskew.methods.shared.distance_corr import distance_correlation
+from unskew.methods.shared.shared_subset import subset
 from unskew.models.model import Model
 from unskew.protocol.method import Method
 from unskew.protocol.part import Sizes
-from unskew.protocol.view import Batch, View
+from unskew.protocol.step_view import Batch, View
 from unskew.protocol.work import Work
-from unskew.server.messages import PartMessages
+from unskew.server.round_messages import PartMessages
 from unskew.server.sampling import Sampling
 
 SIZES = (30, 25, 1, 8)  # with a tenth: 3, 2, 1 and 1 rows in the buffer
@@ -228,12 +228,12 @@ def test_the_released_schedule() -> None:
     """Round 1: 3 E epochs, lambda1 a half; lambda2 3, 2.9, ... to 1 in round 21 and after."""
     part = FLea(preset="released")
     work = Work(batch=4, lr=0.1, epochs=5)
-    (first, longer), (second, same) = part.now(1, work), part.now(2, work)
+    (first, longer), (second, same) = part.at_round(1, work), part.at_round(2, work)
     assert (longer.epochs, same.epochs, longer.steps) == (15, 5, None)
     assert (first.lam1, second.lam1) == (0.5, 1.0)
-    found = [part.now(t, work)[0].lam2 for t in (1, 2, 11, 20, 21, 60)]
+    found = [part.at_round(t, work)[0].lam2 for t in (1, 2, 11, 20, 21, 60)]
     assert found == pytest.approx([3, 2.9, 2.0, 1.1, 1.0, 1.0])
-    assert FLea().now(1, work) == (FLea(), work)
+    assert FLea().at_round(1, work) == (FLea(), work)
 
 
 def test_the_released_loss_adds_the_own_rows_and_distils_on_the_buffer_unmixed() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from sealing import letter, tampered, travelled
+from sealing import outgoing, tampered, travelled
 from toolbox import federation, last_model, messages, played
 
 from unskew.base.errors import UserError
@@ -53,10 +53,10 @@ def test_the_mean_over_draws_is_the_update() -> None:
     generator = torch.Generator().manual_seed(0)
     d = torch.randn(50, generator=generator, dtype=torch.float64)
     start = {"w": torch.zeros_like(d)}
-    total = sum(travelled(Int8(), letter({"w": d}, start, seed=7919 * seed))[1]["w"] for seed in range(4000))
+    total = sum(travelled(Int8(), outgoing({"w": d}, start, seed=7919 * seed))[1]["w"] for seed in range(4000))
     step = d.abs().max() / 127
     assert ((total / 4000 - d).abs() / step).max() < 5 * 0.008
-    once = travelled(Int8(), letter({"w": d}, start, seed=1))[1]["w"]
+    once = travelled(Int8(), outgoing({"w": d}, start, seed=1))[1]["w"]
     assert ((once - d).abs() / step).max() > 0.5  # a single draw is far coarser
 
 
@@ -115,7 +115,7 @@ def test_any_method_stays_near_itself(method: str, code: str) -> None:
 def test_a_number_that_is_not_finite_is_refused_whole() -> None:
     for bad in (torch.nan, torch.inf):
         d = torch.tensor([1.0, bad])
-        assert not torch.isfinite(travelled(Int8(), letter({"w": d}, {"w": torch.zeros(2)}))[1]["w"]).all()
+        assert not torch.isfinite(travelled(Int8(), outgoing({"w": d}, {"w": torch.zeros(2)}))[1]["w"]).all()
 
 
 def test_two_codes_are_refused() -> None:
@@ -135,4 +135,4 @@ def test_two_codes_are_refused() -> None:
 def test_what_was_not_agreed_on_is_refused(changes: dict, found: str) -> None:
     part = Int8()
     with pytest.raises(UserError, match=found):
-        part.open(tampered(part, letter({"w": D}, {"w": torch.zeros_like(D)}), **changes))
+        part.open(tampered(part, outgoing({"w": D}, {"w": torch.zeros_like(D)}), **changes))

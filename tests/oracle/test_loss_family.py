@@ -14,8 +14,8 @@ from unskew.methods.fedlmd_tf import TeacherFreeMasking
 from unskew.methods.fedntd import NotTrueDistillation
 from unskew.methods.fedntd_tf import TeacherFreeNotTrue
 from unskew.protocol.method import hyper_parameters
+from unskew.protocol.method_registry import create, resolve
 from unskew.protocol.part import Part
-from unskew.protocol.registry import create, resolve
 
 ONE_STEP = LOCAL | {"epochs": 1, "batch": 16, "weight_decay": 0.0}  # every client has one batch
 

@@ -9,7 +9,7 @@ from toolbox import equal, federation, last_model, leaves_of, messages, network,
 from unskew.base.tree import State
 from unskew.methods.moon import Moon, contrast
 from unskew.models.model import Model
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 
 X = torch.randn(4, 5, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 Y = torch.tensor([0, 1, 2, 0])
@@ -20,7 +20,7 @@ def shifted(state: State, by: float) -> State:
 
 
 def step(leaves: State, start: State, mine: State) -> View:
-    return view_of(Model(network(), dtype=torch.float64), leaves, X, Y, start=start, mine=mine)
+    return view_of(Model(network(), dtype=torch.float64), leaves, X, Y, start=start, part_state=mine)
 
 
 def trained() -> State:
@@ -46,7 +46,7 @@ def test_mean_over_real_rows_times_mu() -> None:
     model, leaves = Model(network(), dtype=torch.float64), trained()
     w = torch.tensor([1.0, 1.0, 0.0, 0.0], dtype=torch.float64)
     start, mine = model.initial, shifted(model.initial, 0.2)
-    view = view_of(model, leaves, X, Y, w, start=start, mine=mine)
+    view = view_of(model, leaves, X, Y, w, start=start, part_state=mine)
     z, z_g, z_p = (model.run(state, X, 0, 1) for state in (leaves, start, mine))
     want = 0.3 * contrast(z, z_g, z_p, 0.5)[:2].mean()
     torch.testing.assert_close(Moon(mu=0.3, tau=0.5).loss(view), want)
@@ -82,7 +82,7 @@ def test_teachers_are_in_eval_mode() -> None:
     model = Model(network(norm=True), dtype=torch.float64)
     start, mine = model.initial, shifted(model.initial, 0.2)
     before = {name: t.clone() for name, t in start.items()}
-    loss = Moon(mu=1.0).loss(view_of(model, leaves_of(model), X, Y, start=start, mine=mine))
+    loss = Moon(mu=1.0).loss(view_of(model, leaves_of(model), X, Y, start=start, part_state=mine))
     z = model.block({name: t.clone() for name, t in start.items()}, X, 0, train=True)
     want = contrast(z, model.run(start, X, 0, 1), model.run(mine, X, 0, 1), 0.5).mean()
     torch.testing.assert_close(loss.detach(), want)

@@ -35,7 +35,7 @@ def end_of(final: float, steps: float, effective: float, c: float = 0.0, mine: f
     return End(
         start={"w": number(1.0), "s": number(0.0)},
         final={"w": number(final), "s": number(5.0)},
-        mine={"w": number(mine)},
+        part_state={"w": number(mine)},
         received={"c": {"w": number(c)}},
         facts=ClientFacts(number(1.0), torch.ones(3)),
         steps=number(steps),
@@ -57,13 +57,13 @@ def test_variates_by_hand() -> None:
     assert [float(mine_0["w"]), float(mine_1["w"])] == pytest.approx([1.0, 0.2], rel=1e-14)
     before = server({"w": number(1.0)}, {"w": number(0.0)}, clients=4)
     after = part.merge(before, gather(part, [(1, sent_0), (30, sent_1)]))
-    assert float(after.mine["w"]) == pytest.approx(0.3, rel=1e-14)
+    assert float(after.part_state["w"]) == pytest.approx(0.3, rel=1e-14)
     assert after.model is before.model
 
 
 def test_second_visit_by_hand() -> None:
     """c = 0.3, c_k = 1, from 1 to 0.6 in 5 steps: c_k+ = 1 - 0.3 + 0.4/0.5 = 1.5, dc = 0.5."""
-    sent, mine = Scaffold().up(end_of(0.6, 5, 5, c=0.3, mine=1.0))
+    sent, mine = Scaffold().up(end_of(0.6, 5, 5, c=0.3, part_state=1.0))
     assert float(mine["w"]) == pytest.approx(1.5, rel=1e-14)
     assert float(sent["dc"]["w"]) == pytest.approx(0.5, rel=1e-14)
 
@@ -86,7 +86,7 @@ def test_gradient_of_the_loss_is_c_minus_own() -> None:
     leaves, gen = leaves_of(model), torch.Generator().manual_seed(2)
     c, mine = ({n: torch.randn(w.shape, generator=gen, dtype=w.dtype) for n, w in leaves.items()} for _ in range(2))
     x = torch.zeros(2, 5, dtype=torch.float64)
-    loss = Scaffold().loss(view_of(model, leaves, x, torch.tensor([0, 1]), received={"c": c}, mine=mine))
+    loss = Scaffold().loss(view_of(model, leaves, x, torch.tensor([0, 1]), received={"c": c}, part_state=mine))
     for name, gradient in zip(leaves, torch.autograd.grad(loss, leaves.values())):
         assert torch.equal(gradient, c[name] - mine[name])
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sealing import letter, tampered, travelled
+from sealing import outgoing, tampered, travelled
 from toolbox import equal, federation, last_model, messages, played
 
 from unskew.base.errors import UserError
@@ -19,12 +19,12 @@ ZERO = {"w": torch.zeros(8)}
 def test_two_rounds_by_hand() -> None:
     """g = 4 -3 2 1 ...: 4 and -3 go. Then 0.5 everywhere: the memory makes 2.5 and 1.5 the largest."""
     first = torch.tensor([4.0, -3.0, 2.0, 1.0, 0, 0, 0, 0])
-    wire, opened, state = travelled(QUARTER, letter({"w": first}, ZERO, dict(ZERO)))
+    wire, opened, state = travelled(QUARTER, outgoing({"w": first}, ZERO, dict(ZERO)))
     assert wire["w at"].tolist() == [0, 1]
     assert wire["w values"].tolist() == [4.0, -3.0]
     assert opened["w"].tolist() == [4.0, -3.0, 0, 0, 0, 0, 0, 0]
     assert state["w"].tolist() == [0, 0, 2.0, 1.0, 0, 0, 0, 0]
-    wire, opened, state = travelled(QUARTER, letter({"w": opened["w"] + 0.5}, opened, state))
+    wire, opened, state = travelled(QUARTER, outgoing({"w": opened["w"] + 0.5}, opened, state))
     assert wire["w at"].tolist() == [2, 3]
     assert wire["w values"].tolist() == [2.5, 1.5]
     assert opened["w"].tolist() == [4.0, -3.0, 2.5, 1.5, 0, 0, 0, 0]
@@ -35,7 +35,7 @@ def test_what_was_sent_and_the_memory_add_up_to_all_updates() -> None:
     generator, state, total, sent = torch.Generator().manual_seed(0), dict(ZERO), torch.zeros(8), torch.zeros(8)
     for _ in range(6):
         d = torch.randint(-9, 10, (8,), generator=generator).float()
-        _, opened, state = travelled(QUARTER, letter({"w": d}, ZERO, state))
+        _, opened, state = travelled(QUARTER, outgoing({"w": d}, ZERO, state))
         total, sent = total + d, sent + opened["w"]
         assert torch.equal(sent + state["w"], total)
 
@@ -54,7 +54,7 @@ def test_places_beyond_32767_survive() -> None:
     d = torch.zeros(65536)
     d[[1, 40000, 65535]] = torch.tensor([1.0, 2.0, 3.0])
     start = {"w": torch.zeros_like(d)}
-    wire, opened, _ = travelled(TopK(fraction=3 / 65536), letter({"w": d}, start, start))
+    wire, opened, _ = travelled(TopK(fraction=3 / 65536), outgoing({"w": d}, start, start))
     assert size_in_bytes(wire) == 3 * (2 + 4)
     assert torch.equal(opened["w"], d)
 
@@ -71,7 +71,7 @@ def test_bytes_in_the_ledger() -> None:
 
 def test_a_tensor_that_would_not_get_smaller_is_sent_in_full() -> None:
     """0.9 of 8 float32 entries: 7 of 5 bytes against 32."""
-    wire, opened, state = travelled(TopK(fraction=0.9), letter({"w": torch.arange(8.0)}, ZERO, {}))
+    wire, opened, state = travelled(TopK(fraction=0.9), outgoing({"w": torch.arange(8.0)}, ZERO, {}))
     assert list(wire) == ["w"]
     assert torch.equal(opened["w"], torch.arange(8.0))
     assert state == {}
@@ -123,7 +123,7 @@ def places(*numbers: int) -> torch.Tensor:
 )
 def test_what_was_not_agreed_on_is_refused(changes: dict, found: str) -> None:
     with pytest.raises(UserError, match=found):
-        QUARTER.open(tampered(QUARTER, letter({"w": torch.arange(8.0)}, ZERO, dict(ZERO)), **changes))
+        QUARTER.open(tampered(QUARTER, outgoing({"w": torch.arange(8.0)}, ZERO, dict(ZERO)), **changes))
 
 
 def test_a_broken_message_is_refused_by_name() -> None:

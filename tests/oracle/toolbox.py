@@ -15,12 +15,12 @@ from unskew.models.model import Model
 from unskew.protocol.method import Task
 from unskew.protocol.part import Part
 from unskew.protocol.server_view import Server
-from unskew.protocol.view import Batch, Clock, Pass, View
+from unskew.protocol.step_view import Batch, Clock, ForwardPass, View
 from unskew.protocol.work import Work
-from unskew.runner.prepare import prepare
+from unskew.runner.prepare_run import prepare
 from unskew.server.federation import Federation
-from unskew.server.messages import PartMessages, RoundMessages
-from unskew.server.snapshot import Report, Snapshot
+from unskew.server.round_messages import PartMessages, RoundMessages
+from unskew.server.snapshot import RoundReport, Snapshot
 
 SIZES = (3, 5, 8, 4)  # rows of the clients
 LOCAL = {"epochs": 2, "batch": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
@@ -46,7 +46,7 @@ def federation(method: Any, sizes: tuple[int, ...] = SIZES, norm: bool = False, 
     return prepare(experiment, data=data, model=network(norm)).federation
 
 
-def played(fed: Federation, rounds: int) -> Iterator[tuple[Snapshot, Report]]:
+def played(fed: Federation, rounds: int) -> Iterator[tuple[Snapshot, RoundReport]]:
     """The rounds one by one, every message kept."""
     fed, snap = replace(fed, keeps=lambda round, client: True), fed.start()
     for _ in range(rounds):
@@ -107,7 +107,7 @@ def view_of(
     buffers = {name: model.initial[name] for name in model.buffers}
     zero = torch.tensor(0)
     own = {"received": {}, "mine": {}, "draws": {}, "streams": {}, "counts": torch.ones(3)} | own
-    forward = Pass(model, leaves, buffers, batch, zero)
+    forward = ForwardPass(model, leaves, buffers, batch, zero)
     return View(forward, start or model.initial, clock=Clock(zero, zero, zero), **own)
 
 

@@ -9,25 +9,25 @@ from torch import Tensor
 import unskew as us
 from unskew.base.errors import UserError
 from unskew.config.experiment import written_out
-from unskew.protocol import registry
+from unskew.protocol import method_registry
 from unskew.protocol.part import Part
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 
 
 @pytest.fixture
 def sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the test registers is gone after it."""
-    registry.known()
-    monkeypatch.setattr(registry, "PARTS", dict(registry.PARTS))
-    monkeypatch.setattr(registry, "METHODS", dict(registry.METHODS))
+    method_registry.known()
+    monkeypatch.setattr(method_registry, "PARTS", dict(method_registry.PARTS))
+    monkeypatch.setattr(method_registry, "METHODS", dict(method_registry.METHODS))
 
 
 def parts(spec: Any) -> list[str]:
-    return list(registry.resolve(spec))
+    return list(method_registry.resolve(spec))
 
 
 def made(spec: Any) -> dict[str, Part]:
-    return {part.name: part for part in registry.create(registry.resolve(spec)).parts}
+    return {part.name: part for part in method_registry.create(method_registry.resolve(spec)).parts}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_exactly_one_owner_remains() -> None:
 )
 def test_settings_under_part_and_method_names(spec: Any) -> None:
     """All of these are FedProx at 0.3; the last word counts."""
-    assert registry.resolve(spec) == {"ce": {}, "average": {}, "prox": {"mu": 0.3}}
+    assert method_registry.resolve(spec) == {"ce": {}, "average": {}, "prox": {"mu": 0.3}}
     assert made(spec)["prox"].mu == 0.3  # type: ignore[attr-defined]
 
 
@@ -88,7 +88,10 @@ def test_same_field_name_goes_to_the_named_part() -> None:
 
 
 def test_settings_of_the_parts_of_a_method_add_up() -> None:
-    assert registry.resolve(["moon", {"moon": {"mu": 2.0}}, {"moon": {"tau": 0.1}}])["moon"] == {"mu": 2.0, "tau": 0.1}
+    assert method_registry.resolve(["moon", {"moon": {"mu": 2.0}}, {"moon": {"tau": 0.1}}])["moon"] == {
+        "mu": 2.0,
+        "tau": 0.1,
+    }
 
 
 def test_defaults_where_nothing_is_set() -> None:
@@ -110,7 +113,7 @@ def test_two_main_losses_are_an_error() -> None:
         objective = True
 
     with pytest.raises(UserError, match="rival and ce are both the main loss"):
-        registry.resolve("fedavg+rival")
+        method_registry.resolve("fedavg+rival")
     assert parts("rival+average") == ["rival", "average"]
 
 
@@ -145,12 +148,12 @@ def test_custom_part_is_reachable_by_name() -> None:
     assert [part.name for part in experiment.create_method().parts] == ["ce", "average", "shrink"]
     assert experiment.create_method().find(Shrink).rate == 0.25
     assert experiment.label == "shrunk"
-    assert "shrunk" in registry.known()
+    assert "shrunk" in method_registry.known()
 
 
 def test_sandbox_left_nothing_behind() -> None:
-    assert not {"rival", "shrink"} & set(registry.PARTS)
-    assert not {"rivals", "shrunk"} & set(registry.known())
+    assert not {"rival", "shrink"} & set(method_registry.PARTS)
+    assert not {"rivals", "shrunk"} & set(method_registry.known())
 
 
 @pytest.mark.parametrize(
@@ -201,7 +204,7 @@ def test_experiment_passes_the_refusal_on() -> None:
 )
 def test_label(spec: Any, want: str) -> None:
     """Settings never change the label."""
-    assert registry.label(spec) == want
+    assert method_registry.label(spec) == want
 
 
 SPECS = [
@@ -224,7 +227,7 @@ def test_written_out_again_changes_nothing(spec: Any) -> None:
     assert written_out(once) == once
     assert made(once) == made(spec)
     assert list(made(once)) == parts(spec)
-    assert registry.label(once) == registry.label(spec)
+    assert method_registry.label(once) == method_registry.label(spec)
 
 
 def test_written_out_shows_every_setting() -> None:
@@ -251,5 +254,5 @@ def test_equal_methods_have_equal_identity() -> None:
 
 
 def test_registered_methods_are_listed() -> None:
-    assert {"fedavg", "fedprox", "fedavgm", "scaffold", "moon"} <= set(registry.known())
-    assert registry.known() == sorted(registry.known())
+    assert {"fedavg", "fedprox", "fedavgm", "scaffold", "moon"} <= set(method_registry.known())
+    assert method_registry.known() == sorted(method_registry.known())

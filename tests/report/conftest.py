@@ -60,8 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def page(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report on them."""
-    from unskew.commands.report import load_runs
-    from unskew.report.page import write
+    from unskew.commands.report_command import load_runs
+    from unskew.report.report_page import write
 
     runs = load_runs(folder)
     with warnings.catch_warnings():

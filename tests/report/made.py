@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 import unskew as us
-from unskew.protocol.registry import label
-from unskew.results.load import Loaded
-from unskew.results.tables import METRICS, summarise
+from unskew.protocol.method_registry import label
+from unskew.results.load_run import LoadedRun
+from unskew.results.run_tables import METRICS, summarise
 
 CLASSES = 4
 
 
-def made(method: Any, seed: int, accuracy: Sequence[float], **more: Any) -> Loaded:
+def made(method: Any, seed: int, accuracy: Sequence[float], **more: Any) -> LoadedRun:
     """A finished run of one method. more: clients, seconds, up (bytes), classes (names), settings of the experiment."""
     clients, seconds, up = (more.pop(key, default) for key, default in (("clients", 5), ("seconds", 1.0), ("up", 1000)))
     classes = more.pop("classes", [f"class {c}" for c in range(CLASSES)])
@@ -32,7 +32,7 @@ def made(method: Any, seed: int, accuracy: Sequence[float], **more: Any) -> Load
         "classes": list(classes),
         "shape": [1, 8, 8],
     }
-    run = Loaded(Path(f"made/{id(summary)}"), config, summary, about, environment)
+    run = LoadedRun(Path(f"made/{id(summary)}"), config, summary, about, environment)
     tables = {"metrics": metrics, "ledger": _ledger(rounds, clients, up), "times": _times(rounds, seconds)}
     tables["clients"] = pd.DataFrame(
         [(k, c, 3 if c == k % len(classes) else 1) for k in range(clients) for c in range(len(classes))],

@@ -5,8 +5,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unskew.report.figures import bars, heat, lines, spread
-from unskew.report.figures.sheet import INK, MUTED, NARROW, SERIES, WIDE, apart, marks
+from unskew.report.figures import heat_maps, interval_plots, round_curves, stacked_bars
+from unskew.report.figures.figure_layout import INK, MUTED, NARROW, SERIES, WIDE, apart, marks
 
 METHODS = ["fedavg", "moon"]
 MARKS = marks(METHODS)
@@ -26,7 +26,7 @@ def by_name(figure):
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 def test_accuracy_curves_are_means_with_the_range_of_the_seeds(width):
-    figure = lines.accuracy_curves(CURVES, MARKS, width)
+    figure = round_curves.accuracy_curves(CURVES, MARKS, width)
     (axes,) = figure.axes
     drawn = by_name(figure)
     assert list(drawn) == ["line fedavg", "line moon"]
@@ -41,7 +41,7 @@ def test_accuracy_curves_are_means_with_the_range_of_the_seeds(width):
 
 
 def test_one_seed_has_no_band():
-    figure = lines.accuracy_curves(CURVES[CURVES["seed"] == 0], MARKS)
+    figure = round_curves.accuracy_curves(CURVES[CURVES["seed"] == 0], MARKS)
     assert not figure.axes[0].collections
 
 
@@ -50,15 +50,15 @@ def test_a_loss_figure_shows_one_part():
         [("fedavg", "ce", 1, 2.0), ("fedavg", "ce", 2, 1.0), ("moon", "ce", 1, 3.0), ("moon", "moon", 1, 0.5)],
         columns=["method", "part", "round", "value"],
     )
-    assert list(by_name(lines.loss_curves(frame, "ce", MARKS))) == ["line fedavg", "line moon"]
-    figure = lines.loss_curves(frame, "moon", MARKS)
+    assert list(by_name(round_curves.loss_curves(frame, "ce", MARKS))) == ["line fedavg", "line moon"]
+    figure = round_curves.loss_curves(frame, "moon", MARKS)
     assert list(by_name(figure)) == ["line moon"]
     assert "loss term moon" in texts(figure)
 
 
 def test_clients_left_out_add_up():
     frame = pd.DataFrame({"method": "moon", "seed": [0, 1, 0], "round": [2, 2, 5], "value": [1.0, 1.0, 4.0]})
-    drawn = by_name(lines.dropped_curves(frame, MARKS))["line moon"]
+    drawn = by_name(round_curves.dropped_curves(frame, MARKS))["line moon"]
     assert drawn.get_ydata().tolist() == [1.0, 3.0]
 
 
@@ -73,7 +73,7 @@ def test_bytes_are_stacked_by_kind_with_a_bar_up_and_one_down():
         ],
         columns=["method", "direction", "kind", "bytes"],
     )
-    (axes,) = bars.traffic_bars(frame).axes
+    (axes,) = stacked_bars.traffic_bars(frame).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["fedavg ↑", "fedavg ↓", "moon ↑", "moon ↓"]
     weights, control = axes.containers
     assert [bar.get_width() for bar in weights] == [10.0, 20.0, 10.0, 20.0]
@@ -83,7 +83,7 @@ def test_bytes_are_stacked_by_kind_with_a_bar_up_and_one_down():
 
 def test_time_is_training_and_evaluation():
     rows = [("fedavg", "train", 2.0), ("fedavg", "evaluate", 1.0), ("moon", "train", 4.0), ("moon", "evaluate", 1.0)]
-    (axes,) = bars.time_bars(pd.DataFrame(rows, columns=["method", "what", "seconds"])).axes
+    (axes,) = stacked_bars.time_bars(pd.DataFrame(rows, columns=["method", "what", "seconds"])).axes
     train, evaluate = axes.containers
     assert [bar.get_width() for bar in train] == [2.0, 4.0]
     assert [bar.get_x() for bar in evaluate] == [2.0, 4.0]
@@ -93,7 +93,7 @@ def test_time_is_training_and_evaluation():
 def test_the_forest_has_an_interval_per_method_and_a_line_at_zero():
     rows = [{"method": "moon", "mean": 2.0, "low": -1.0, "high": 5.0}]
     rows += [{"method": "scaffold", "mean": -3.0, "low": -np.inf, "high": np.inf}]
-    figure = spread.forest(pd.DataFrame(rows), "fedavg", marks(["fedavg", "moon", "scaffold"]))
+    figure = interval_plots.forest(pd.DataFrame(rows), "fedavg", marks(["fedavg", "moon", "scaffold"]))
     drawn = by_name(figure)
     assert set(drawn) == {"interval moon", "mean moon", "mean scaffold"}  # one seed: a dot without an interval
     assert drawn["interval moon"].get_xdata().tolist() == [-1.0, 5.0]
@@ -107,14 +107,14 @@ def test_the_forest_has_an_interval_per_method_and_a_line_at_zero():
 
 def test_a_wild_interval_does_not_stretch_the_forest_beyond_the_scale():
     frame = pd.DataFrame([{"method": "moon", "mean": 0.0, "low": -900.0, "high": 900.0}])
-    low, high = spread.forest(frame, "fedavg", MARKS).axes[0].get_xlim()
+    low, high = interval_plots.forest(frame, "fedavg", MARKS).axes[0].get_xlim()
     assert low >= -115
     assert high <= 115
 
 
 def test_own_classes_show_median_and_percentiles():
     frame = pd.DataFrame({"method": "fedavg", "client": range(101), "value": np.arange(101.0)})
-    figure = spread.own_classes_boxes(frame, MARKS)
+    figure = interval_plots.own_classes_boxes(frame, MARKS)
     drawn = by_name(figure)
     assert drawn["median fedavg"].get_xdata().tolist() == [50.0, 50.0]
     assert drawn["range fedavg"].get_xdata().tolist() == [5.0, 95.0]
@@ -124,7 +124,7 @@ def test_own_classes_show_median_and_percentiles():
 
 
 def test_the_histogram_counts_every_client():
-    (axes,) = spread.sizes_histogram(pd.Series([5, 5, 6, 90])).axes
+    (axes,) = interval_plots.sizes_histogram(pd.Series([5, 5, 6, 90])).axes
     assert sum(bar.get_height() for bar in axes.patches) == 4
 
 
@@ -134,7 +134,7 @@ def cells(figure):
 
 def test_holdings_are_shares_of_a_client():
     table = pd.DataFrame([[4, 0], [1, 3]])
-    figure = heat.holdings_map(table, ["cat", "dog"])
+    figure = heat_maps.holdings_map(table, ["cat", "dog"])
     assert cells(figure)[..., 3].tolist() == [[255, 64], [0, 191]]  # classes down, clients across
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["cat", "dog"]
     assert figure.axes[0].get_xlabel() == "client"
@@ -142,23 +142,23 @@ def test_holdings_are_shares_of_a_client():
 
 def test_many_clients_are_sorted_and_merged():
     table = pd.DataFrame(np.eye(10, dtype=int)[np.arange(500) % 10] * 7)
-    figure = heat.holdings_map(table, [str(c) for c in range(10)])
+    figure = heat_maps.holdings_map(table, [str(c) for c in range(10)])
     found = cells(figure)
-    assert found.shape[1] <= heat.MOST
+    assert found.shape[1] <= heat_maps.MOST
     assert "sorted" in figure.axes[0].get_xlabel()
     assert (np.diff(found[..., 3].argmax(axis=0)) >= 0).all()
 
 
 def test_class_rounds_are_a_pixel_per_cell_and_gaps_keep_the_last_score():
     table = pd.DataFrame([[0.0, 100.0], [50.0, np.nan]], index=[1, 3])
-    figure = heat.class_rounds(table, ["cat", "dog"], "moon: accuracy by class", 100)
+    figure = heat_maps.class_rounds(table, ["cat", "dog"], "moon: accuracy by class", 100)
     assert cells(figure)[..., 3].tolist() == [[0, 0, 128], [255, 255, 255]]
     assert "moon: accuracy by class" in texts(figure)
 
 
 def test_class_methods_write_the_number_into_the_cell():
     table = pd.DataFrame([[12.4, np.nan], [99.6, 50.0]], index=METHODS)
-    figure = heat.class_methods(table, ["cat", "dog"])
+    figure = heat_maps.class_methods(table, ["cat", "dog"])
     assert {"12", "100", "50"} <= set(texts(figure))
     assert "nan" not in texts(figure)
     assert cells(figure)[0, 1, 3] == 0
@@ -166,7 +166,7 @@ def test_class_methods_write_the_number_into_the_cell():
 
 def test_a_hundred_classes_are_numbered_not_named():
     table = pd.DataFrame(np.full((2, 100), 50.0), index=METHODS)
-    assert len(texts(heat.class_methods(table, [f"class {c}" for c in range(100)]))) == 1
+    assert len(texts(heat_maps.class_methods(table, [f"class {c}" for c in range(100)]))) == 1
 
 
 def test_the_reference_is_grey_and_methods_beyond_the_palette_change_their_dashes():
@@ -185,5 +185,5 @@ def test_labels_stay_inside_and_apart():
 
 def test_drawing_leaves_matplotlibs_settings_alone():
     before = dict(mpl.rcParams)
-    lines.accuracy_curves(CURVES, MARKS)
+    round_curves.accuracy_curves(CURVES, MARKS)
     assert dict(mpl.rcParams) == before

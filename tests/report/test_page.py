@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from unskew.base.errors import UserError
-from unskew.commands.report import load_runs
-from unskew.report.page import title_of, write
+from unskew.commands.report_command import load_runs
+from unskew.report.report_page import title_of, write
 from unskew.report.sections import DETAILS, RESULTS
 
 from .made import made, noisy

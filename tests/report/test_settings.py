@@ -3,8 +3,8 @@
 import pytest
 
 from unskew.base.errors import UserError
-from unskew.report import settings as module
-from unskew.report.settings import settings_of
+from unskew.report import group_runs as module
+from unskew.report.group_runs import settings_of
 
 from .made import made
 

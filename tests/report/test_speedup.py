@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
-from unskew.report.settings import settings_of
+from unskew.report.group_runs import settings_of
+from unskew.report.results_table import results, speed_ups
 from unskew.report.speedup import SpeedUp, speed_up
-from unskew.report.table import results, speed_ups
 
 from .made import made
 

@@ -1,7 +1,7 @@
 """The finding, sentence by sentence."""
 
-from unskew.report.settings import settings_of
-from unskew.report.words import costs
+from unskew.report.cost_notes import costs
+from unskew.report.group_runs import settings_of
 from unskew.results.finding import finding
 
 from .made import made

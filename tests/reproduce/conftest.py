@@ -10,9 +10,9 @@ import pytest
 
 from runner.conftest import unskew
 from unskew.base.errors import UserError
-from unskew.compare import queue
+from unskew.compare import process_pool
 from unskew.compare.grid import Cell
-from unskew.runner.run import run
+from unskew.runner.run_experiment import run
 
 __all__ = ["unskew"]
 
@@ -38,10 +38,10 @@ class Player:
     def __call__(self, cells: Sequence[Cell], out: Path, *_: Any, name: str, **more: Any) -> dict[str, str]:
         failed = {}
         for cell in {cell.name: cell for cell in cells}.values():
-            folder = queue.folder_of(out, cell)
+            folder = process_pool.folder_of(out, cell)
             if cell.method in self.broken:
                 failed[cell.name] = "the loss is not finite"
-            elif not queue.is_finished(folder):
+            elif not process_pool.is_finished(folder):
                 self.played.append(f"{cell.method} {cell.setting} {cell.seed}")
                 try:
                     run(cell.experiment, out=folder, resume=True, name=name)
@@ -54,12 +54,14 @@ class Player:
 def player(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Player:
     """In place of processes and of the page, which have tests of their own; commands run in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(queue, "play", made := Player())
-    monkeypatch.setattr("unskew.compare.page.write", lambda table, path, printed: path.write_text(str(printed)))
+    monkeypatch.setattr(process_pool, "play", made := Player())
+    monkeypatch.setattr(
+        "unskew.compare.comparison_page.write", lambda table, path, printed: path.write_text(str(printed))
+    )
     return made
 
 
 @pytest.fixture
 def as_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in counts as the paper's data and model, so that its numbers stand beside ours."""
-    monkeypatch.setattr("unskew.reproduce.beside.replaced", lambda played, paper: [])
+    monkeypatch.setattr("unskew.reproduce.compare_to_paper.replaced", lambda played, paper: [])

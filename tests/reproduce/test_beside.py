@@ -9,18 +9,18 @@ import pandas as pd
 import pytest
 
 from unskew.report.speedup import SpeedUp, speed_up
-from unskew.reproduce.beside import Beside, Cell, Order, ranks
-from unskew.reproduce.printed import Printed
-from unskew.reproduce.write import remarks, to_csv, to_markdown, to_rows
+from unskew.reproduce.compare_to_paper import PaperCell, PaperComparison, RankCorrelation, ranks
+from unskew.reproduce.paper_numbers import PaperNumber
+from unskew.reproduce.write_target import remarks, to_csv, to_markdown, to_rows
 
 
-def cell(method: str, scores: list[float], printed: float | None, speedup: str = "", **more: object) -> Cell:
-    paper = Printed(method, "c", "s=2", printed, None, speedup) if printed is not None else None
-    return Cell("c", method, dict(enumerate(scores)), printed=paper, **more)  # type: ignore[arg-type]
+def cell(method: str, scores: list[float], printed: float | None, speedup: str = "", **more: object) -> PaperCell:
+    paper = PaperNumber(method, "c", "s=2", printed, None, speedup) if printed is not None else None
+    return PaperCell("c", method, dict(enumerate(scores)), printed=paper, **more)  # type: ignore[arg-type]
 
 
-def beside(*cells: Cell, missing: tuple[str, ...] = ()) -> Beside:
-    return Beside("fedlmd/table1", "fedlmd", "paper", (), cells, missing)
+def beside(*cells: PaperCell, missing: tuple[str, ...] = ()) -> PaperComparison:
+    return PaperComparison("fedlmd/table1", "fedlmd", "paper", (), cells, missing)
 
 
 def test_difference_is_ours_less_the_papers_and_is_marked_beyond_three_points() -> None:
@@ -47,15 +47,15 @@ def test_a_cell_without_numbers_has_neither_difference_nor_mark() -> None:
 def test_rank_correlation_by_hand() -> None:
     # Ranks ours 1 2 3 4, theirs 1 2 4 3: rho = 1 - 6 (0 + 0 + 1 + 1) / (4 (16 - 1)) = 0.8.
     cells = [cell("a", [1.0], 10.0), cell("b", [2.0], 20.0), cell("c", [3.0], 40.0), cell("d", [4.0], 30.0)]
-    assert ranks(cells) == Order(pytest.approx(0.8), 4, 1, 1)
-    assert ranks([*cells, cell("e", [9.0], None), cell("f", [], 9.0)]) == Order(pytest.approx(0.8), 4, 1, 1)
+    assert ranks(cells) == RankCorrelation(pytest.approx(0.8), 4, 1, 1)
+    assert ranks([*cells, cell("e", [9.0], None), cell("f", [], 9.0)]) == RankCorrelation(pytest.approx(0.8), 4, 1, 1)
     assert math.isnan(ranks(cells[:2]).rho), "two methods have no order worth a number"
     assert "c: rank correlation with the paper 0.80 over 4 methods" in remarks(beside(*cells))
 
 
 def test_methods_are_ranked_on_the_repetitions_that_all_of_them_have() -> None:
     cells = [cell("a", [1.0, 99.0], 10.0), cell("b", [2.0], 20.0), cell("c", [3.0], 30.0)]
-    assert ranks(cells) == Order(pytest.approx(1.0), 3, 1, 2), "a mean over an easy draw was ranked"
+    assert ranks(cells) == RankCorrelation(pytest.approx(1.0), 3, 1, 2), "a mean over an easy draw was ranked"
     said = remarks(beside(*cells))
     assert (
         "c: rank correlation with the paper 1.00 over 3 methods, on the 1 of 2 repetitions that all of them have"

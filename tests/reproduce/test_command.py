@@ -13,9 +13,9 @@ import pytest
 from runner.conftest import Command
 from unskew.compare import grid as grids
 from unskew.config.recipe import read
-from unskew.reproduce.catalogue import targets
-from unskew.reproduce.figures import FIGURES, clusters, leaks
-from unskew.reproduce.names import stands_for
+from unskew.reproduce.figures import FIGURES, feature_clusters, leak_figure
+from unskew.reproduce.paper_names import stands_for
+from unskew.reproduce.target_catalogue import targets
 
 from .conftest import SMALL, Player
 
@@ -40,7 +40,7 @@ def test_table_completes_on_a_stand_in(name: str, player: Player, unskew: Comman
 
 
 def test_a_figure_takes_no_draws(unskew: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.reproduce.catalogue.Target.is_figure", True)
+    monkeypatch.setattr("unskew.reproduce.target_catalogue.Target.is_figure", True)
     said = unskew("reproduce", "fedlmd/table1", "--draws", "1,2")
     assert (said.code, "lines go over seeds" in said.err) == (2, True)
 
@@ -81,9 +81,9 @@ OTHER = {
 def test_figure_completes_on_a_stand_in(
     name: str, player: Player, unskew: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaks, "BUDGET", replace(leaks.BUDGET, iterations=2, images=2))
-    monkeypatch.setattr(clusters, "POINTS", 40)
-    monkeypatch.setattr(clusters, "CASES", {"100 rows": (100, 2, 0)})
+    monkeypatch.setattr(leak_figure, "BUDGET", replace(leak_figure.BUDGET, iterations=2, images=2))
+    monkeypatch.setattr(feature_clusters, "POINTS", 40)
+    monkeypatch.setattr(feature_clusters, "CASES", {"100 rows": (100, 2, 0)})
     compare = grids.read(read(name.replace("/", "-"))[2], name)
     few = ["--methods", ",".join(list(compare.methods)[:2])]
     columns = [label for label in compare.settings if not stands_for(label)]
@@ -111,7 +111,7 @@ def test_below_a_figure_stands_how_it_was_played(
     """Played or recorded: preset, draw of the split, what was changed, and what is missing."""
     below: list[str] = []
     monkeypatch.setattr(
-        "unskew.reproduce.play._drawn", lambda picture, kind: below.append(picture.get_supxlabel()) or b""
+        "unskew.reproduce.run_target._drawn", lambda picture, kind: below.append(picture.get_supxlabel()) or b""
     )
     words = ("reproduce", "fedlmd/figure4", *SMALL[:-2], "--methods", "fedavg", "--preset", "released")
     assert unskew(*words, "--device", "cpu", "--record", "kept").code == 0

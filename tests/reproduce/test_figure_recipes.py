@@ -8,8 +8,8 @@ import pytest
 
 from unskew.compare import grid as grids
 from unskew.compare.grid import Cell
-from unskew.reproduce.figures import FIGURES, against
-from unskew.reproduce.figures.figure import recipe_of
+from unskew.reproduce.figures import FIGURES, accuracy_by_option
+from unskew.reproduce.figures.paper_figure import recipe_of
 from unskew.server.sampling import Sampling
 
 
@@ -45,7 +45,7 @@ def test_the_label_says_the_skew(number: int, alphas: set[float]) -> None:
 
 def test_figure5_deals_shards_and_draws_from_dirichlet() -> None:
     for cell in cells(5):
-        _, option, value = against.by_column(cell.method, cell.setting)
+        _, option, value = accuracy_by_option.by_column(cell.method, cell.setting)
         partition: Any = cell.experiment.partition
         assert (partition.draws, partition.seed) == ("released", 19940817)
         assert (partition.per_client if option == "s" else partition.alpha) == value
@@ -53,20 +53,20 @@ def test_figure5_deals_shards_and_draws_from_dirichlet() -> None:
 
 def test_figure7_varies_epochs_or_participants() -> None:
     for cell in cells(7):
-        _, option, value = against.by_setting(cell.method, cell.setting)
+        _, option, value = accuracy_by_option.by_setting(cell.method, cell.setting)
         sampling, epochs = Sampling(0, 100, cell.experiment.participation), cell.experiment.local.epochs
         assert (epochs, len(sampling.sampled(1))) == ((value, 10) if option == "epochs" else (5, value))
 
 
 def test_figure8_varies_the_round_of_the_switch() -> None:
-    found = {against.by_setting(cell.method, cell.setting)[2]: fields(cell)["switch"] for cell in cells(8)}
+    found = {accuracy_by_option.by_setting(cell.method, cell.setting)[2]: fields(cell)["switch"] for cell in cells(8)}
     assert found == {r: r for r in (0, 25, 50, 100, 150, 200)}
 
 
 def test_figure9_varies_one_option_and_leaves_the_other_at_one() -> None:
     found = cells(9)
     for cell in found:
-        _, option, value = against.by_method(cell.method, cell.setting)
+        _, option, value = accuracy_by_option.by_method(cell.method, cell.setting)
         assert (fields(cell)["tau"], fields(cell)["beta"]) == ((value, 1) if option == "tau" else (1, value))
     assert len(found) - len({cell.name for cell in found}) == 5  # tau = 1 and beta = 1 are one run of each method
 

@@ -13,18 +13,26 @@ import pytest
 import torch
 
 import unskew as us
-import unskew.reproduce.leaks as found_leaks
-from unskew.audit import written
+import unskew.reproduce.record_paper_leaks as found_leaks
+from unskew.audit import save_audit
 from unskew.audit.metrics.exposure import exposure
 from unskew.compare import grid as grids
 from unskew.data.partition import split
 from unskew.engines.engine import EngineContext
 from unskew.engines.stacked.stacked_engine import StackedEngine
-from unskew.reproduce.figures import FIGURES, betas, clusters, holdings, leaks, mixing, sweep
-from unskew.reproduce.figures.figure import recipe_of, wanted
-from unskew.reproduce.played import Planned, Played
-from unskew.results import messages
-from unskew.results.load import load
+from unskew.reproduce.figures import (
+    FIGURES,
+    client_holdings,
+    feature_clusters,
+    leak_figure,
+    mixed_labels,
+    mixing_weights,
+    option_sweep,
+)
+from unskew.reproduce.figures.paper_figure import recipe_of, wanted
+from unskew.reproduce.target_cells import FinishedCell, PlannedCell
+from unskew.results import recorded_messages
+from unskew.results.load_run import load
 from unskew.server.sampling import Sampling
 
 NUMBERS = (2, 3, 6, 7, 8, 9, 10, 11, 12, 13)
@@ -50,7 +58,7 @@ def lines(axes: Any) -> dict[str, list[tuple[float, float]]]:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FinishedCell]:
     """Ten clients with two labels each, two rounds of two epochs; FLea also without decorrelation."""
     found = {}
     methods = {"flea": "flea", "flea lam2=0": [{"flea": {"lam2": 0}}], "fedmix": [{"fedmix": {"group": 5}}]}
@@ -59,7 +67,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
         split = {"name": "classes", "clients": 10, "per_client": 2}
         keys = {"rounds": 2, "participation": 0.4, "local": {"epochs": 2, "batch": 32, "lr": 0.05}}
         us.run(us.Experiment(method=method, partition=split, record={"rounds": [1, 2]}, **SMALL | keys), out=out)
-        found[label] = Played(label, "", 0, load(out))
+        found[label] = FinishedCell(label, "", 0, load(out))
     return found
 
 
@@ -77,7 +85,7 @@ def test_recipes_have_the_papers_rounds(number: int) -> None:
 def test_a_label_says_the_option(number: int) -> None:
     names = {"share": "fraction"}
     for cell in cells(number):
-        _, option, value = sweep.place(cell.method)
+        _, option, value = option_sweep.place(cell.method)
         experiment = cell.experiment
         clients = {"urbansound8k": 70, "urbansound8k_mel": 24}[cell.setting]
         assert (experiment.data.name, experiment.model.name, experiment.partition.clients) == (
@@ -107,13 +115,13 @@ def test_figure9_records_clients_that_train_in_the_recorded_rounds() -> None:
 
 
 def test_figure8_draws_a_batch_of_mixing_weights() -> None:
-    planned = [Planned(c.method, c.setting, c.seed, c.experiment) for c in cells(8)]
-    table = betas.data(planned)
+    planned = [PlannedCell(c.method, c.setting, c.seed, c.experiment) for c in cells(8)]
+    table = mixing_weights.data(planned)
     assert len(table) == 32
     assert table["beta"].between(0, 1).all()
     assert table["beta"].nunique() > 30  # one for each row
     many = [replace(planned[0], experiment=planned[0].experiment.model_copy(update={"seed": s})) for s in range(60)]
-    assert betas.data(many)["beta"].std() == pytest.approx(0.05**0.5, abs=0.01)  # of Beta(2, 2)
+    assert mixing_weights.data(many)["beta"].std() == pytest.approx(0.05**0.5, abs=0.01)  # of Beta(2, 2)
     axes = FIGURES["flea/figure8"].draw(again(table)).axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("row of the batch", "mixing weight, β")
     (points,) = [line for line in axes.lines if line.get_gid() == "points beta"]
@@ -122,7 +130,7 @@ def test_figure8_draws_a_batch_of_mixing_weights() -> None:
 
 def test_figure12_counts_every_row_once_and_maps_the_first_clients() -> None:
     experiment = us.Experiment(**SMALL, partition={"name": "dirichlet", "clients": 150, "alpha": 0.5})
-    table = holdings.data([Planned("flea", "cifar10", 0, experiment)])
+    table = client_holdings.data([PlannedCell("flea", "cifar10", 0, experiment)])
     assert table["count"].sum() == 1438
     figure = FIGURES["flea/figure12"].draw(again(table))
     (axes,) = figure.axes
@@ -133,11 +141,11 @@ def test_figure12_counts_every_row_once_and_maps_the_first_clients() -> None:
 
 def test_figure13_has_a_box_for_every_number_of_clients() -> None:
     planned = [
-        Planned("flea", f"{name}={k}", 0, us.Experiment(**SMALL, partition={"name": name, "clients": k} | more))
+        PlannedCell("flea", f"{name}={k}", 0, us.Experiment(**SMALL, partition={"name": name, "clients": k} | more))
         for name, more in (("dirichlet", {"alpha": 0.1}), ("iid", {}))
         for k in (10, 100)
     ]
-    table = holdings.data(planned)
+    table = client_holdings.data(planned)
     figure = FIGURES["flea/figure13"].draw(again(table))
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["dirichlet", "iid"]
     for axes, kind in zip(figure.axes, ("dirichlet", "iid")):
@@ -155,12 +163,12 @@ def test_the_sizes_of_figure13_are_the_papers() -> None:
     assert sizes == [6630, 3448, 6186, 3102, 1060, 6377, 8199, 2853, 5184, 6961]
 
 
-def test_figure7_sums_mixed_labels_over_the_batches(runs: dict[str, Played]) -> None:
-    table = mixing.data([runs["flea"]])
+def test_figure7_sums_mixed_labels_over_the_batches(runs: dict[str, FinishedCell]) -> None:
+    table = mixed_labels.data([runs["flea"]])
     assert list(table["panel"].unique()) == ["buffer", "client", "epoch 1", "epoch 2"]
     sums = table.groupby("panel")["count"].sum()
     assert sums["epoch 1"] == pytest.approx(sums["client"], abs=0.1)  # every row once
-    (second,) = [one for one in messages.read(runs["flea"].run.folder) if one.round == 2]
+    (second,) = [one for one in recorded_messages.read(runs["flea"].run.folder) if one.round == 2]
     sent = second.of(second.senders[0], "down")["flea"]["labels"]
     counts = torch.bincount(sent, minlength=10).tolist()  # type: ignore[arg-type]
     assert table[table["panel"] == "buffer"]["count"].tolist() == counts
@@ -171,10 +179,10 @@ def test_figure7_sums_mixed_labels_over_the_batches(runs: dict[str, Played]) -> 
 
 
 def test_figure9_has_exposure_correlation_and_both_attacks(
-    runs: dict[str, Played], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runs: dict[str, FinishedCell], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(leaks, "BUDGET", replace(leaks.BUDGET, iterations=20, images=4))
-    table = leaks.data(list(runs.values()))
+    monkeypatch.setattr(leak_figure, "BUDGET", replace(leak_figure.BUDGET, iterations=20, images=4))
+    table = leak_figure.data(list(runs.values()))
     assert list(table["panel"].unique()) == ["exposure", "c", "decoder", "context"]
     figure = FIGURES["flea/figure9"].draw(again(table))
     a, b, c, d = figure.axes
@@ -184,41 +192,41 @@ def test_figure9_has_exposure_correlation_and_both_attacks(
     assert list(lines(c)) == ["flea, round 1", "flea, round 2", "flea lam2=0, round 1", "flea lam2=0, round 2"]
     assert "fedmix, round 1" in lines(d)
     assert (c.get_ylabel(), d.get_xscale()) == ("training MSE, pixels from 0 to 1", "log")
-    kept = written.read(runs["flea"].run.folder)
-    assert kept.budget == leaks.BUDGET
-    monkeypatch.setattr(leaks, "audit", None)  # what is kept is not attacked again
-    assert leaks.data(list(runs.values())).equals(table)
+    kept = save_audit.read(runs["flea"].run.folder)
+    assert kept.budget == leak_figure.BUDGET
+    monkeypatch.setattr(leak_figure, "audit", None)  # what is kept is not attacked again
+    assert leak_figure.data(list(runs.values())).equals(table)
     played = [(grids.Cell(p.method, "", "", 0, p.run.config), p.run) for p in runs.values()]
     path = tmp_path / "results" / "flea" / "leak.csv"
     assert found_leaks.record(played[:1], path) == [path]
     found_leaks.record(played, path)
     rows = pd.read_csv(path)
     # With and without decorrelation apart; what was there before is replaced, not doubled.
-    assert len(rows) == sum(len(written.read(p.run.folder).leaks) for p in runs.values())
+    assert len(rows) == sum(len(save_audit.read(p.run.folder).leaks) for p in runs.values())
     told = {("flea", "none"), ("flea", "flea.lam2=0.0"), ("fedmix", "mix.group=5")}
     assert set(zip(rows["method"], rows["defence"])) == told
     mine = rows[(rows["defence"] == "flea.lam2=0.0") & (rows["metric"] == "matching loss")]["value"].tolist()
-    theirs = written.read(runs["flea lam2=0"].run.folder).leaks
+    theirs = save_audit.read(runs["flea lam2=0"].run.folder).leaks
     assert sorted(mine) == pytest.approx(sorted(t.value for t in theirs if t.metric == "matching loss"), rel=1e-5)
 
 
 def test_figure9_without_recorded_messages_says_what_is_missing(tmp_path: Path) -> None:
     us.run(us.Experiment(method="flea", rounds=2, **SMALL), out=tmp_path / "run")
-    figure = FIGURES["flea/figure9"].draw(leaks.data([Played("flea", "", 0, load(tmp_path / "run"))]))
+    figure = FIGURES["flea/figure9"].draw(leak_figure.data([FinishedCell("flea", "", 0, load(tmp_path / "run"))]))
     text = figure.get_supxlabel().replace("\n", " ")
     assert text.endswith("Missing: flea lam2=0, fedmix; (c) decoder; (d) context.")
 
 
 def test_figure3_scores_clients_that_train_the_runs_model(
-    runs: dict[str, Played], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runs: dict[str, FinishedCell], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     us.run(us.Experiment(method="fedavg", rounds=2, **SMALL), out=tmp_path / "run")
-    monkeypatch.setattr(clusters, "POINTS", 40)
-    monkeypatch.setattr(clusters, "CASES", {"5000 rows": (5000, 10, 0), "100 rows": (100, 2, 0)})
-    table = clusters.data([Played("fedavg", "", 0, load(tmp_path / "run"))])
+    monkeypatch.setattr(feature_clusters, "POINTS", 40)
+    monkeypatch.setattr(feature_clusters, "CASES", {"5000 rows": (5000, 10, 0), "100 rows": (100, 2, 0)})
+    table = feature_clusters.data([FinishedCell("fedavg", "", 0, load(tmp_path / "run"))])
     scores = table[table["panel"] == "db"]
     assert set(scores["case"]) == {"100 rows"}  # digits have too few for the other
-    assert set(zip(scores["when"], scores["split"])) == set(clusters.BARS)
+    assert set(zip(scores["when"], scores["split"])) == set(feature_clusters.BARS)
     figure = FIGURES["flea/figure3"].draw(again(table))
     assert [len(axes.collections[0].get_offsets()) for axes in figure.axes[:2]] == [40, 40]
     assert figure.get_supxlabel().replace("\n", " ").endswith("Missing: 5000 rows.")
@@ -228,24 +236,24 @@ def test_figure3_on_a_gpu_makes_no_round_ready_whose_clients_are_not_dealt(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     us.run(us.Experiment(method="fedavg", rounds=9, stop={"target": 1}, **SMALL), out=tmp_path / "run")
-    monkeypatch.setattr(clusters, "POINTS", 40)
-    monkeypatch.setattr(clusters, "CASES", {"100 rows": (100, 2, 0)})
-    played = [Played("fedavg", "", 0, load(tmp_path / "run"))]
-    by_loop = clusters.data(played)
+    monkeypatch.setattr(feature_clusters, "POINTS", 40)
+    monkeypatch.setattr(feature_clusters, "CASES", {"100 rows": (100, 2, 0)})
+    played = [FinishedCell("fedavg", "", 0, load(tmp_path / "run"))]
+    by_loop = feature_clusters.data(played)
 
     def stacked(context: EngineContext, workers: int) -> StackedEngine:
         engine = StackedEngine(context)
         engine._ahead._useful = True  # as on a GPU
         return engine
 
-    monkeypatch.setattr(clusters, "LoopEngine", stacked)
-    by_stack = clusters.data(played)
+    monkeypatch.setattr(feature_clusters, "LoopEngine", stacked)
+    by_stack = feature_clusters.data(played)
     scores = [table[table["panel"] == "db"]["y"].tolist() for table in (by_loop, by_stack)]
     assert scores[1] == pytest.approx(scores[0], abs=0.002)
 
 
 def test_shared_rows_are_the_same_for_all_and_nobodys_own() -> None:
-    dealt = clusters._dealt(1000, 100, 5, 200, seed=0)
+    dealt = feature_clusters._dealt(1000, 100, 5, 200, seed=0)
     shared = set(dealt[0][100:].tolist())
     assert len(shared) == 200
     assert all(set(rows[100:].tolist()) == shared for rows in dealt.values())
@@ -258,10 +266,10 @@ def sweep_table(name: str) -> pd.DataFrame:
     """For every label of a recipe: best 20 + 10 x value, c 0.9 - value / 100, accuracies of two rounds."""
     rows: list[tuple] = []
     for label in wanted(name)[0]:
-        at = ("urbansound8k", label, *sweep.place(label), 0)
+        at = ("urbansound8k", label, *option_sweep.place(label), 0)
         rows += [(*at, "best", 0, 20 + 10 * at[4]), (*at, "c", 0, 0.9 - at[4] / 100)]
         rows += [(*at, "accuracy", t, 10.0 * t) for t in (1, 2)] if not at[3] else []
-    return pd.DataFrame(rows, columns=sweep.COLUMNS)
+    return pd.DataFrame(rows, columns=option_sweep.COLUMNS)
 
 
 def test_figure6_sets_both_by_round_beside_the_share() -> None:
@@ -285,8 +293,8 @@ def test_figure11_has_the_decorrelation_on_an_axis_of_its_own() -> None:
     assert [y for _, y in lines(other)["1 - c"]] == pytest.approx([0.1, 0.11, 0.13, 0.16, 0.2])
 
 
-def test_sweeps_come_from_runs(runs: dict[str, Played]) -> None:
-    table = sweep.data([runs["flea"], runs["fedmix"], runs["flea lam2=0"]])
+def test_sweeps_come_from_runs(runs: dict[str, FinishedCell]) -> None:
+    table = option_sweep.data([runs["flea"], runs["fedmix"], runs["flea lam2=0"]])
     assert table[table["metric"] == "accuracy"]["method"].unique().tolist() == ["flea", "fedmix"]
     best = table[table["metric"] == "best"].set_index("series")["score"]
     assert best["flea"] == round(runs["flea"].run.summary.best, 2)

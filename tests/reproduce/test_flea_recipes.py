@@ -6,7 +6,7 @@ import pytest
 
 from unskew.compare import grid
 from unskew.config import recipe
-from unskew.reproduce.names import stands_for
+from unskew.reproduce.paper_names import stands_for
 
 SHOWN = ["fedavg", "flea", "fedmix", "feddata"]
 COLUMNS = {

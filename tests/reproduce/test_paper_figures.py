@@ -14,16 +14,16 @@ import pytest
 
 from unskew.base.errors import UserError
 from unskew.compare import grid as grids
-from unskew.reproduce.figures import FIGURES, against
-from unskew.reproduce.figures.figure import missing, recipe_of, wanted
-from unskew.reproduce.played import Played
-from unskew.results.load import load
-from unskew.runner.run import run
+from unskew.reproduce.figures import FIGURES, accuracy_by_option
+from unskew.reproduce.figures.paper_figure import missing, recipe_of, wanted
+from unskew.reproduce.target_cells import FinishedCell
+from unskew.results.load_run import load
+from unskew.runner.run_experiment import run
 from unskew.server.sampling import Sampling
 
 SMALL = ["data=digits", "data.augment={}", "model=mlp", "rounds=3", "engine={name: loop, workers: 1}"]
 SMALL += ["partition={name: dirichlet, clients: 10, alpha: 0.05}", "local.epochs=1", "local.lr=0.05"]
-Play = Callable[..., list[Played]]
+Play = Callable[..., list[FinishedCell]]
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +31,12 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Play:
     """Cells of a figure's recipe as short runs on digits; equal cells are one run."""
     folder = tmp_path_factory.mktemp("cells")
 
-    def some(name: str, keep: Callable[[grids.Cell], bool], *more: str, **options: Any) -> list[Played]:
+    def some(name: str, keep: Callable[[grids.Cell], bool], *more: str, **options: Any) -> list[FinishedCell]:
         cells = [c for c in grids.load(recipe_of(name), [*SMALL, *more], options).cells if keep(c)]
         for cell in cells:
             if not (folder / cell.name).exists():
                 run(cell.experiment, out=folder / cell.name)
-        return [Played(c.label, c.setting, c.seed, load(folder / c.name)) for c in cells]
+        return [FinishedCell(c.label, c.setting, c.seed, load(folder / c.name)) for c in cells]
 
     return some
 
@@ -75,13 +75,13 @@ def curves(methods: list[str], settings: list[str], seeds: tuple[int, ...] = (0,
 
 def bests(name: str, seeds: tuple[int, ...] = (0,)) -> pd.DataFrame:
     """A table for every cell of a recipe: best accuracy 20 + 10 x value^0.5 + seed."""
-    readers = {"fedlmd/figure5": against.by_column, "fedlmd/figure9": against.by_method}
-    place = readers.get(name, against.by_setting)
+    readers = {"fedlmd/figure5": accuracy_by_option.by_column, "fedlmd/figure9": accuracy_by_option.by_method}
+    place = readers.get(name, accuracy_by_option.by_setting)
     methods, settings = wanted(name)
     rows = [(*place(m, s), k) for m in methods for s in settings for k in seeds]
     scores = [20 + 10 * value**0.5 + k for _, _, value, k in rows]
     cells = [("cifar10", *row, 200, best, best - 1, best - 2) for row, best in zip(rows, scores)]
-    return pd.DataFrame(cells, columns=against.COLUMNS)
+    return pd.DataFrame(cells, columns=accuracy_by_option.COLUMNS)
 
 
 def labels_table(series: list[str], rounds: int = 4) -> pd.DataFrame:

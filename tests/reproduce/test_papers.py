@@ -11,13 +11,13 @@ from unskew import models
 from unskew.base.errors import UserError
 from unskew.compare import grid as grids
 from unskew.config import recipe as recipes
-from unskew.data.catalogue import ENTRIES
-from unskew.protocol import registry
-from unskew.reproduce.catalogue import Target, find, papers, targets
-from unskew.reproduce.names import ours, rows, skew, stands_for, text, vocabulary
-from unskew.reproduce.plan import Asked, make
-from unskew.reproduce.printed import read
-from unskew.reproduce.state import state
+from unskew.data.dataset_catalogue import ENTRIES
+from unskew.protocol import method_registry
+from unskew.reproduce.paper_names import ours, rows, skew, stands_for, text, vocabulary
+from unskew.reproduce.paper_numbers import read
+from unskew.reproduce.target_catalogue import Target, find, papers, targets
+from unskew.reproduce.target_plan import ReproduceOptions, make
+from unskew.reproduce.target_status import state
 
 TABLES = sorted(path.name for path in resources.files("unskew.papers").iterdir() if path.name.endswith(".csv"))
 ROWS = {  # of the printed tables
@@ -41,7 +41,7 @@ def test_every_row_of_a_printed_table_maps_to_our_names(file: str) -> None:
         assert found.get("datasets", "digits") in {entry.name for entry in ENTRIES}
         assert found.get("models", "cnn") in models.ZOO
         for name in found.get("methods", "fedavg").split("+"):
-            assert name in {*registry.known(), *registry.PARTS, *LATER}, row
+            assert name in {*method_registry.known(), *method_registry.PARTS, *LATER}, row
 
 
 def test_every_printed_table_is_in_the_mapping_and_in_the_catalogue() -> None:
@@ -87,9 +87,9 @@ def test_recipe_has_exactly_the_cells_that_the_paper_prints(target: Target) -> N
 
 @pytest.mark.parametrize("target", [each for each in PLAYED if each.numbers], ids=lambda each: each.name)
 def test_columns_are_what_their_labels_say(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.reproduce.standin.how_to_get", lambda *_: "")
+    monkeypatch.setattr("unskew.reproduce.substitute_data.how_to_get", lambda *_: "")
     printed = read(target.numbers)
-    plan = make(target, Asked(device="cpu"))
+    plan = make(target, ReproduceOptions(device="cpu"))
     absent = {name for why in plan.missing for name in why.removeprefix("method ").partition(":")[0].split(", ")}
     assert absent <= LATER
     for cell in plan.grid.cells:
@@ -106,8 +106,8 @@ def test_columns_are_what_their_labels_say(target: Target, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_presets_differ_in_cutout_and_sampling(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.reproduce.standin.how_to_get", lambda *_: "")
-    plan = make(find("fedlmd/table3-lda"), Asked(preset=preset, device="cpu"))
+    monkeypatch.setattr("unskew.reproduce.substitute_data.how_to_get", lambda *_: "")
+    plan = make(find("fedlmd/table3-lda"), ReproduceOptions(preset=preset, device="cpu"))
     for cell in plan.grid.cells:
         augment = cell.experiment.data.augment
         assert cell.experiment.preset == preset
@@ -127,9 +127,11 @@ def test_unknown_and_undrawn_targets_say_what_there_is() -> None:
 
 def test_stand_ins_are_played_where_the_papers_data_are_not_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     have = {"cifar10", "hapt"}
-    monkeypatch.setattr("unskew.reproduce.standin.how_to_get", lambda name, _: "" if name in have else f"no {name}")
+    monkeypatch.setattr(
+        "unskew.reproduce.substitute_data.how_to_get", lambda name, _: "" if name in have else f"no {name}"
+    )
     table = find("flea/table1")
-    plan = make(table, Asked(device="cpu", methods=("fedavg",), seeds="0"))
+    plan = make(table, ReproduceOptions(device="cpu", methods=("fedavg",), seeds="0"))
     names = [cell.experiment.data.name for cell in plan.grid.cells]
     assert (names.count("cifar10"), names.count("hapt"), len(names)) == (6, 6, 12)
     told = (
@@ -144,9 +146,9 @@ def test_stand_ins_are_played_where_the_papers_data_are_not_and_nowhere_else(mon
     assert state(table).word == "in part"
     assert state(find("flea/figure7")).word == "in part"
     have.add("ucihar")
-    names = [cell.experiment.data.name for cell in make(table, Asked(device="cpu", seeds="0")).grid.cells]
+    names = [cell.experiment.data.name for cell in make(table, ReproduceOptions(device="cpu", seeds="0")).grid.cells]
     assert "hapt" not in names
-    named = make(table, Asked(device="cpu", only=("hapt-q2-100",), methods=("fedavg",), seeds="0"))
+    named = make(table, ReproduceOptions(device="cpu", only=("hapt-q2-100",), methods=("fedavg",), seeds="0"))
     assert [cell.experiment.data.name for cell in named.grid.cells] == ["hapt"]
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from runner.conftest import Command
 from unskew.data import names
-from unskew.protocol import registry
-from unskew.reproduce.catalogue import Target, find, targets
-from unskew.reproduce.kept import keyed
-from unskew.reproduce.names import vocabulary
-from unskew.reproduce.plan import Asked, make
-from unskew.reproduce.record import setting_of
+from unskew.protocol import method_registry
+from unskew.reproduce.figure_table import keyed
+from unskew.reproduce.paper_names import vocabulary
+from unskew.reproduce.record_runs import setting_of
+from unskew.reproduce.target_catalogue import Target, find, targets
+from unskew.reproduce.target_plan import ReproduceOptions, make
 
 from .conftest import SMALL, Player
 
@@ -73,7 +73,10 @@ def test_rows_of_a_stand_in_have_its_name_and_the_rows_of_a_client(
 def test_recorded_rows_have_registry_names(file: Path) -> None:
     lines = pd.read_csv(file, dtype=str, keep_default_na=False)
     assert set(lines["dataset"]) <= {*names(), *vocabulary()["stand_ins"].values()}
-    assert {name for label in lines["method"] for name in label.split("+")} <= {*registry.known(), *registry.PARTS}
+    assert {name for label in lines["method"] for name in label.split("+")} <= {
+        *method_registry.known(),
+        *method_registry.PARTS,
+    }
 
 
 def test_nothing_is_recorded_unasked(player: Player, unskew: Command, tmp_path: Path) -> None:
@@ -83,8 +86,8 @@ def test_nothing_is_recorded_unasked(player: Player, unskew: Command, tmp_path: 
 
 @pytest.mark.parametrize("name", [target.name for target in targets().values() if target.recipe])
 def test_different_runs_have_different_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.reproduce.standin.how_to_get", lambda *_: "")
-    plan = make(find(name), Asked(device="cpu", seeds="0"))
+    monkeypatch.setattr("unskew.reproduce.substitute_data.how_to_get", lambda *_: "")
+    plan = make(find(name), ReproduceOptions(device="cpu", seeds="0"))
     names: dict[tuple[str, ...], set[str]] = {}
     for cell in plan.grid.cells:
         told = cell.experiment
@@ -93,8 +96,8 @@ def test_different_runs_have_different_rows(name: str, monkeypatch: pytest.Monke
 
 
 def cells(target: Target, monkeypatch: pytest.MonkeyPatch, *overrides: str, **asked: object) -> set[str]:
-    monkeypatch.setattr("unskew.reproduce.standin.how_to_get", lambda *_: "")
-    plan = make(target, Asked(overrides, device="cpu", **asked))  # type: ignore[arg-type]
+    monkeypatch.setattr("unskew.reproduce.substitute_data.how_to_get", lambda *_: "")
+    plan = make(target, ReproduceOptions(overrides, device="cpu", **asked))  # type: ignore[arg-type]
     return {setting_of(plan, cell) for cell in plan.grid.cells}
 
 
@@ -110,8 +113,8 @@ def test_a_setting_is_the_skew_and_what_was_changed(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_figures_table_says_of_every_series_how_it_was_played(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.reproduce.standin.how_to_get", lambda *_: "")
-    plan = make(find("flea/figure11"), Asked(device="cpu", only=("urbansound8k",)))
+    monkeypatch.setattr("unskew.reproduce.substitute_data.how_to_get", lambda *_: "")
+    plan = make(find("flea/figure11"), ReproduceOptions(device="cpu", only=("urbansound8k",)))
     series = ["flea lam2=3", "flea lam2=10", "no method's"]
     table = keyed(plan, pd.DataFrame({"series": series, "dataset": "urbansound8k", "seed": 0}))
     assert table["setting"].tolist()[:2] == ["q=3", "q=3;flea.lam2=10.0"]

@@ -54,7 +54,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_played(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr("unskew.reproduce.ready.tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("unskew.reproduce.preflight.tempfile.TemporaryFile", refuse)
     for option in ("--record", "--out"):
         said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, option, "kept")
         assert (said.code, player.played) == (2, [])

@@ -17,7 +17,7 @@ import unskew as us
 from runner import toys
 from runner.conftest import Command
 from unskew import models
-from unskew.results.tables import METRICS, summarise
+from unskew.results.run_tables import METRICS, summarise
 
 
 @pytest.fixture(scope="module")

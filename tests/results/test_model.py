@@ -16,8 +16,8 @@ from torch import nn
 import unskew as us
 from runner import toys
 from runner.conftest import Command
-from unskew.models.layers import SeededDropout
-from unskew.results.export import export
+from unskew.models.seeded_dropout import SeededDropout
+from unskew.results.model_export import export
 
 
 def images() -> us.Dataset:
@@ -27,7 +27,7 @@ def images() -> us.Dataset:
     return us.from_arrays(x.astype("uint8"), y, mean=[0.3], std=[0.2])
 
 
-def score(model: nn.Module, run: us.Loaded, data: us.Dataset) -> float:
+def score(model: nn.Module, run: us.LoadedRun, data: us.Dataset) -> float:
     """Accuracy in percent, as anybody would compute it."""
     with torch.no_grad():
         right = model(run.prepare(data.test.x)).argmax(1) == data.test.y

@@ -11,8 +11,8 @@ import torch
 import unskew as us
 from runner import toys
 from unskew.base.tree import size_in_bytes
-from unskew.results import messages
-from unskew.wire.ledger import Sent
+from unskew.results import recorded_messages
+from unskew.wire.ledger import LedgerMessage
 
 RECORD = {"rounds": [1, 3], "clients": [0, 2]}
 
@@ -26,7 +26,7 @@ def listed(folder: Path, rounds: Iterable[int], clients: Iterable[int]) -> list[
 @pytest.mark.parametrize("method", ["scaffold", "fedcurv", "fedavg+toy-share+toy-lasting+toy-end", "fednova"])
 def test_an_observer_sees_what_the_ledger_lists_and_nothing_more(method: str, tmp_path: Path) -> None:
     toys.play(tmp_path, method=method, record=RECORD)
-    seen = [sent for recorded in messages.read(tmp_path) for sent in recorded.sent]
+    seen = [sent for recorded in recorded_messages.read(tmp_path) for sent in recorded.sent]
     assert sorted(tuple(sent.entry) for sent in seen) == listed(tmp_path, [1, 3], [0, 2])
     assert all(size_in_bytes(value) == entry.bytes for entry, _, value in seen)
     kept = {p.stem for p in (tmp_path / "messages").glob("*.safetensors")}
@@ -35,7 +35,7 @@ def test_an_observer_sees_what_the_ledger_lists_and_nothing_more(method: str, tm
 
 def test_what_was_broadcast_is_the_model_before_the_round(tmp_path: Path) -> None:
     toys.play(tmp_path, method="fedavg", record={"rounds": [1, 2]}, rounds=2)
-    first, second = messages.read(tmp_path)
+    first, second = recorded_messages.read(tmp_path)
     rows = {k: float(first.of(k, "up")["model"]["samples"]) for k in range(3)}
     for name, tensor in second.of(0, "down")["model"]["weights"].items():
         total = sum(rows[k] * first.of(k, "up")["average"]["weights"][name].double() for k in rows)
@@ -50,7 +50,7 @@ def test_killed_and_resumed_messages_are_the_same_bytes(tmp_path: Path) -> None:
     toys.play(tmp_path / "cut", resume=True, **changes)
     assert contents(tmp_path / "whole") == contents(tmp_path / "cut")
     assert toys.manifest(tmp_path / "whole")["messages"] == toys.manifest(tmp_path / "cut")["messages"]
-    assert len(messages.read(tmp_path / "cut")) == 3
+    assert len(recorded_messages.read(tmp_path / "cut")) == 3
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -67,7 +67,7 @@ def test_a_broken_message_is_named(how: str, suffix: str, tmp_path: Path) -> Non
     if how != "missing":
         path.write_bytes(data[:-9] if how == "truncated" else data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(us.UserError, match=f"000001-1.{suffix}"):
-        messages.read(tmp_path)
+        recorded_messages.read(tmp_path)
 
 
 def test_a_second_broadcast_in_one_phase_has_a_file_of_its_own() -> None:
@@ -78,6 +78,6 @@ def test_a_second_broadcast_in_one_phase_has_a_file_of_its_own() -> None:
     for number in (1.0, 2.0):
         ledger.down(1, "after merge", range(3), "model", "weights", Artefact("weights"), {"w": torch.tensor(number)})
     assert [sent.entry.client for sent in ledger.kept] == [0, 1, 0, 1]
-    assert all(isinstance(sent, Sent) for sent in ledger.kept)
-    names = {name for name in messages.to_files(ledger.kept) if name.endswith(".safetensors")}
+    assert all(isinstance(sent, LedgerMessage) for sent in ledger.kept)
+    names = {name for name in recorded_messages.to_files(ledger.kept) if name.endswith(".safetensors")}
     assert names == {"000001-down-after-merge.safetensors", "000001-down-after-merge-2.safetensors"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from unskew.results.tables import METRICS, Summary, summarise
+from unskew.results.run_tables import METRICS, Summary, summarise
 
 # Accuracy after rounds 1 to 12, all different; the best of them is neither the last nor among the last ten.
 ACCURACY = [10.0, 97.0, 30.0, 41.0, 53.0, 66.0, 80.0, 71.0, 88.0, 79.0, 95.0, 93.0]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unskew.base.errors import UserError
-from unskew.results.whole import check_writable, replace_file, write_whole
+from unskew.results.atomic_write import check_writable, replace_file, write_whole
 
 
 def test_the_folder_is_made_and_nothing_else_is_left_there(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ import yaml
 from compare.comparisons import METHODS, Quiet
 from unskew import cli
 from unskew.compare import grid as grids
-from unskew.compare import play as games
-from unskew.compare.table import Table
-from unskew.protocol import registry
+from unskew.compare import run_grid as games
+from unskew.compare.comparison_table import ComparisonTable
+from unskew.protocol import method_registry
 
 from . import toys
 
@@ -26,7 +26,7 @@ from . import toys
 @pytest.fixture(autouse=True)
 def _parts(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     for name, part in toys.PARTS.items():
-        monkeypatch.setitem(registry.PARTS, name, part)
+        monkeypatch.setitem(method_registry.PARTS, name, part)
     monkeypatch.setenv("UNSKEW_DATA", str(tmp_path_factory.getbasetemp() / "data"))
 
 
@@ -88,13 +88,13 @@ def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
 def short_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report of one line: the page itself has tests of its own."""
 
-    def write(table: Table, path: Path, printed: object = None, extra: object = None) -> Path:
+    def write(table: ComparisonTable, path: Path, printed: object = None, extra: object = None) -> Path:
         path.write_text(
             f"{table.name} {table.metric} {' '.join(r.folder.name for row in table.rows for r in row.runs)}"
         )
         return path
 
-    monkeypatch.setattr("unskew.compare.page.write", write)
+    monkeypatch.setattr("unskew.compare.comparison_page.write", write)
 
 
 @pytest.fixture(scope="session")

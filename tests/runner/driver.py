@@ -9,7 +9,7 @@ from pathlib import Path
 
 import toys
 
-from unskew.protocol import registry
+from unskew.protocol import method_registry
 
 
 def wait(phase: str, round: int) -> None:
@@ -19,6 +19,6 @@ def wait(phase: str, round: int) -> None:
 
 if __name__ == "__main__":
     folder, method, rounds = sys.argv[1:]
-    registry.PARTS.update(toys.PARTS)
+    method_registry.PARTS.update(toys.PARTS)
     engine = {"name": "loop", "workers": 2}
     toys.play(Path(folder), method=method, rounds=int(rounds), engine=engine, checkpoint=toys.EAGER, phase=wait)

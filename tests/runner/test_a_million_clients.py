@@ -13,8 +13,8 @@ import torch
 
 import unskew as us
 from unskew.data.on_demand import OnDemand
-from unskew.describe import split
-from unskew.runner.prepare import prepare
+from unskew.describe import describe_split
+from unskew.runner.prepare_run import prepare
 from unskew.server.sampling import Absence, Sampling
 
 from . import toys
@@ -105,10 +105,10 @@ def test_half_of_all_clients_are_looked_at_by_few(unskew: Command, monkeypatch: 
 def test_those_looked_at_are_participants_of_the_round() -> None:
     for released in (False, True):
         sampling = Sampling(3, 30_000, 0.5, released=released)
-        few = split._narrowed(sampling)
+        few = describe_split._narrowed(sampling)
         assert len(few.sampled(2)) == 1_000
         assert set(few.sampled(2)) < set(sampling.sampled(2))
-    assert split._narrowed(Sampling(3, 20_000, 0.5)) == Sampling(3, 20_000, 0.5)
+    assert describe_split._narrowed(Sampling(3, 20_000, 0.5)) == Sampling(3, 20_000, 0.5)
 
 
 @pytest.mark.parametrize(("share", "warned"), [(0.5, True), (0.1, False)])

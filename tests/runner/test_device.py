@@ -56,7 +56,7 @@ def test_a_run_is_played_on_its_device_from_the_first_round_to_the_last(
         if end == "cut" and round == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("unskew.runner.run.on_device", as_on_a_gpu)
+    monkeypatch.setattr("unskew.runner.run_experiment.on_device", as_on_a_gpu)
     try:
         toys.play(tmp_path, phase=look)
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ import pytest
 import unskew as us
 from runner import toys
 from runner.conftest import Command
-from unskew.config.stop import StopConfig
+from unskew.config.stop_config import StopConfig
 from unskew.runner.early_stopping import reason_to_stop
 
 FLAT = {"epochs": 1, "batch": 8, "lr": 1e-9}  # nothing is learned, so nothing improves

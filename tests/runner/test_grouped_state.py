@@ -9,18 +9,18 @@ import torch
 
 import unskew as us
 from runner import toys
-from unskew.base.codec import to_bytes
-from unskew.base.errors import Stopped
+from unskew.base.errors import StoppedByUser
+from unskew.base.tensor_codec import to_bytes
 from unskew.base.tree import Tree, flatten
-from unskew.results.folder import Folder, manifest_of
-from unskew.runner.run import run
-from unskew.server.storage import OnDisk
+from unskew.results.run_folder import RunFolder, manifest_of
+from unskew.runner.run_experiment import run
+from unskew.server.storage import DiskStorage
 
 
 def test_state_comes_back_from_disk_with_its_groups(tmp_path: Path) -> None:
     curv = {"u": {"0.weight": torch.arange(3.0)}, "v": {"0.weight": torch.ones(2)}}
     tree: Tree = {"curv": curv, "other": {"c": torch.ones(1)}}
-    storage = OnDisk(tmp_path / "state")
+    storage = DiskStorage(tmp_path / "state")
     kept = storage.keep(tree)
     found = kept.tree()
     assert flatten(found).keys() == flatten(tree).keys()
@@ -41,7 +41,7 @@ def test_a_stopped_run_with_grouped_state_goes_on_to_the_same_bytes(tmp_path: Pa
             raise KeyboardInterrupt
 
     settings = toys.settings(method="fedcurv", rounds=4)
-    with pytest.raises((KeyboardInterrupt, us.UserError, Stopped)):
+    with pytest.raises((KeyboardInterrupt, us.UserError, StoppedByUser)):
         run(us.Experiment(**settings), data=toys.dataset(), out=tmp_path / "parts", callbacks=[stop])
     assert play(tmp_path / "parts", 4, resume=True) == whole
 
@@ -54,13 +54,13 @@ def test_a_checkpoint_with_other_names_is_refused_by_name(tmp_path: Path) -> Non
     def stop(done: us.Round) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises((KeyboardInterrupt, us.UserError, Stopped)):
+    with pytest.raises((KeyboardInterrupt, us.UserError, StoppedByUser)):
         run(us.Experiment(**settings), data=toys.dataset(), out=out, callbacks=[stop])
     manifest = manifest_of(out)
     assert manifest is not None
     name = f"{manifest['folder']}/server.safetensors"
     old = {key.replace("curv/u//", "curv/u "): t for key, t in safetensors.torch.load_file(out / name).items()}
-    folder = Folder(out)
+    folder = RunFolder(out)
     manifest["files"][name] = folder.write(name, to_bytes(old))
     del manifest["last_round"], manifest["met"]  # which were not kept at that time
     folder.write("checkpoint/manifest.json", json.dumps(manifest).encode())

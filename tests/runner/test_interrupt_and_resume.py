@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import unskew as us
-from unskew.runner.run import Silent
+from unskew.runner.run_experiment import NoDisplay
 from unskew.server.inbox import Inbox
 
 from . import toys
@@ -179,7 +179,7 @@ def test_interrupted_while_the_end_is_written(whole: Whole, tmp_path: Path, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("unskew.results.folder.Folder.finish", interrupt)
+        patch.setattr("unskew.results.run_folder.RunFolder.finish", interrupt)
         with pytest.raises(KeyboardInterrupt):
             toys.play(tmp_path, method=method)
     toys.play(tmp_path, method=method, resume=True)
@@ -189,7 +189,7 @@ def test_interrupted_while_the_end_is_written(whole: Whole, tmp_path: Path, monk
 def test_resume_tells_the_best_of_the_whole_run(tmp_path: Path) -> None:
     """The best accuracy shown after a resume counts the rounds before it."""
 
-    class Listen(Silent):
+    class Listen(NoDisplay):
         best = -1.0
 
         def round(self, round: int, accuracy: float | None, best: float) -> None:

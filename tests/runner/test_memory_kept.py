@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import unskew as us
-from unskew.runner.prepare import prepare
+from unskew.runner.prepare_run import prepare
 
 PROGRAM = """
 import ctypes, json, sys, torch
@@ -48,7 +48,7 @@ def test_freed_memory_stays_for_the_next_tensor() -> None:
 
 def test_every_engine_is_made_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[bool] = []
-    monkeypatch.setattr("unskew.runner.prepare.keep_freed_memory", lambda: called.append(True))
+    monkeypatch.setattr("unskew.runner.prepare_run.keep_freed_memory", lambda: called.append(True))
     prepared = prepare(us.load_recipe("quick", ["device=cpu", "engine.workers=1"])[1])
     prepared.federation.engine.close()
     assert called == [True]

@@ -13,18 +13,18 @@ from torch import Tensor
 
 import unskew as us
 from runner import toys
-from unskew.protocol import registry
-from unskew.report.page import write
-from unskew.runner.run import run
-from unskew.runner.terminal import Terminal
+from unskew.protocol import method_registry
+from unskew.report.report_page import write
+from unskew.runner.run_experiment import run
+from unskew.runner.run_progress import TerminalDisplay
 from unskew.wire.ledger import REFUSED
 
 
 @pytest.fixture
 def diverging() -> Iterator[str]:
     """A part whose loss is NaN for clients with more rows of class 0 than the limit."""
-    registry.known()
-    before = dict(registry.PARTS)
+    method_registry.known()
+    before = dict(method_registry.PARTS)
 
     @us.part("diverging")
     class Diverging(us.Part):
@@ -34,8 +34,8 @@ def diverging() -> Iterator[str]:
             return torch.where(view.counts[0] > self.limit, torch.nan, 0.0) * view.logits.sum()
 
     yield "fedavg+diverging"
-    registry.PARTS.clear()
-    registry.PARTS.update(before)
+    method_registry.PARTS.clear()
+    method_registry.PARTS.update(before)
 
 
 def seen(method: Any, out: Path, **keys: Any) -> tuple[us.Run, str]:
@@ -45,7 +45,7 @@ def seen(method: Any, out: Path, **keys: Any) -> tuple[us.Run, str]:
     console = Console(file=io.StringIO(), width=200)
     settings = toys.settings(method=method, partition={"name": "group"}, **keys)
     data = us.from_arrays(x, y, x_test=x, y_test=y, group=group)
-    done = run(us.Experiment(**settings), data=data, out=out, show=Terminal(console))
+    done = run(us.Experiment(**settings), data=data, out=out, show=TerminalDisplay(console))
     return done, console.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unskew.base.errors import UserError
-from unskew.results.folder import Folder
+from unskew.results.run_folder import RunFolder
 
 from . import toys
 from .conftest import Command
@@ -149,7 +149,7 @@ def test_refused_resume_leaves_the_folder_resumable(half: Path, tmp_path: Path) 
 
 def test_second_process_is_refused(half: Path, recipe: Path, unskew: Command) -> None:
     """A lock belongs to the open file, so a second one in this process stands for another process."""
-    first = Folder(half)
+    first = RunFolder(half)
     said = unskew("run", recipe, "--out", half, "--resume")
     assert said.code == 2
     assert f"{half}: another process is writing this run" in said.err
@@ -161,7 +161,7 @@ def test_lock_is_free_after_a_run_and_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="scaffold"):
         toys.play(tmp_path / "run", method="scaffold", local={"optimiser": "adam"})
     toys.play(tmp_path / "run")
-    Folder(tmp_path / "run").close()
+    RunFolder(tmp_path / "run").close()
 
 
 def test_out_that_is_a_file_is_refused(tmp_path: Path) -> None:

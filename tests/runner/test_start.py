@@ -34,13 +34,13 @@ def test_first_round_is_over_before_any_slow_import(tmp_path: Path) -> None:
 COMMAND = """
 import json, sys
 from unskew import cli
-from unskew.compare import queue
+from unskew.compare import process_pool
 
 def look(*_):
     print(json.dumps([name for name in {slow!r} if name in sys.modules]), flush=True)
     raise SystemExit
 
-queue._Crew.work = look
+process_pool._Crew.work = look
 try:
     cli.main()
 finally:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import unskew as us
-from unskew.protocol import registry
+from unskew.protocol import method_registry
 
 CLIENTS, CLASSES, WIDTH, ROWS = 3, 3, 6, 60
 CALM = {"seconds": 1e6}  # no checkpoint by the clock
@@ -108,14 +108,14 @@ class Share(us.Part):
 
     def share(self, client: us.Client) -> tuple[dict[str, Any], us.State]:
         x, _, keep = client.rows(client.draws["pick"])
-        times = client.mine["times"] + 1
+        times = client.part_state["times"] + 1
         return {"x": us.Rows(x * times, keep)}, {"times": times}
 
     def collect(self, server: us.Server, shared: us.Messages) -> us.Server:
-        return server.replace(mine={"x": shared.rows("x")}) if shared else server
+        return server.replace(part_state={"x": shared.rows("x")}) if shared else server
 
     def down(self, server: us.Server) -> dict[str, Any]:
-        return dict(server.mine)
+        return dict(server.part_state)
 
     def loss(self, view: us.View) -> Tensor | None:
         return 0.1 * view.run(view.received["x"], 0).pow(2).mean() if view.received else None
@@ -131,10 +131,10 @@ class Lasting(us.Part):
         return {"table": torch.arange(4.0)}
 
     def step(self, server: us.Server) -> us.Server:
-        return server.replace(mine={"table": server.mine["table"] + (server.round == 3)})
+        return server.replace(part_state={"table": server.part_state["table"] + (server.round == 3)})
 
     def down(self, server: us.Server) -> dict[str, Any]:
-        return dict(server.mine)
+        return dict(server.part_state)
 
 
 @us.part("toy-nan")
@@ -144,7 +144,7 @@ class Nan(us.Part):
     first: int = 1
     on: float = 0.0
 
-    def now(self, round: int, work: Any) -> tuple[us.Part, Any]:
+    def at_round(self, round: int, work: Any) -> tuple[us.Part, Any]:
         return replace(self, on=float(round >= self.first)), work
 
     def loss(self, view: us.View) -> Tensor:
@@ -159,7 +159,7 @@ class NanMessage(us.Part):
     sends: ClassVar[dict[str, us.Artefact]] = {"half": us.Artefact("statistics", reduce="sum")}
 
     def up(self, end: us.End) -> tuple[dict[str, Any], us.State]:
-        return {"half": torch.where(end.facts.counts[0] == 0, torch.nan, 0.5)}, end.mine
+        return {"half": torch.where(end.facts.counts[0] == 0, torch.nan, 0.5)}, end.part_state
 
 
 @us.part("toy-two")
@@ -172,7 +172,7 @@ class Two(us.Part):
     }
 
     def up(self, end: us.End) -> tuple[dict[str, Any], us.State]:
-        return {"steps": end.steps, "counts": end.facts.counts}, end.mine
+        return {"steps": end.steps, "counts": end.facts.counts}, end.part_state
 
 
 @us.part("toy-end")
@@ -186,11 +186,11 @@ class AtTheEnd(us.Part):
         return {"times": torch.zeros(())}
 
     def share(self, client: us.Client) -> tuple[dict[str, Any], us.State]:
-        times = client.mine["times"] + 1
+        times = client.part_state["times"] + 1
         return {"times": times}, {"times": times}
 
     def collect(self, server: us.Server, shared: us.Messages) -> us.Server:
-        return server.replace(mine={"asked": shared.sum("times")})
+        return server.replace(part_state={"asked": shared.sum("times")})
 
 
 @us.part("toy-newcomers")
@@ -201,7 +201,7 @@ class Greeting(us.Part):
     shares: ClassVar[dict[str, us.Artefact]] = {"rows": us.Artefact("counts", reduce="sum")}
 
     def share(self, client: us.Client) -> tuple[dict[str, Any], us.State]:
-        return {"rows": client.facts.rows}, client.mine
+        return {"rows": client.facts.rows}, client.part_state
 
 
 @us.part("toy-nan-share")
@@ -212,7 +212,7 @@ class NanShare(us.Part):
     shares: ClassVar[dict[str, us.Artefact]] = {"half": us.Artefact("statistics", reduce="sum")}
 
     def share(self, client: us.Client) -> tuple[dict[str, Any], us.State]:
-        return {"half": torch.where(client.facts.counts[0] == 0, torch.nan, 0.5)}, client.mine
+        return {"half": torch.where(client.facts.counts[0] == 0, torch.nan, 0.5)}, client.part_state
 
 
 @us.part("toy-batch")
@@ -229,7 +229,7 @@ class Slow(us.Part):
 
     def up(self, end: us.End) -> tuple[dict[str, Any], us.State]:
         time.sleep(0.5 if end.facts.counts[0] == 0 else 0.0)
-        return {}, end.mine
+        return {}, end.part_state
 
 
 NAMES = (
@@ -245,9 +245,9 @@ NAMES = (
     "toy-slow",
 )
 # Out of the registry until a test asks for them: other tests go through all registered parts.
-PARTS = {name: registry.PARTS.pop(name) for name in NAMES}
+PARTS = {name: method_registry.PARTS.pop(name) for name in NAMES}
 
 
 def shipped() -> list[str]:
     """Methods of the package; other test modules register theirs in the same process."""
-    return [name for name in registry.known() if not name.startswith("test-")]
+    return [name for name in method_registry.known() if not name.startswith("test-")]

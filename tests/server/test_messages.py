@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unskew.server.messages import is_finite
+from unskew.server.round_messages import is_finite
 
 
 @pytest.mark.parametrize(

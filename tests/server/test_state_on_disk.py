@@ -10,15 +10,15 @@ import torch
 
 import unskew as us
 from runner import toys
-from unskew.runner.prepare import prepare
-from unskew.server.storage import OnDisk
+from unskew.runner.prepare_run import prepare
+from unskew.server.storage import DiskStorage
 
 METHODS = ["scaffold", "moon", "fedavg"]
 
 
 @pytest.fixture
 def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.runner.prepare.STATE_IN_MEMORY", -1)
+    monkeypatch.setattr("unskew.runner.prepare_run.STATE_IN_MEMORY", -1)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -111,7 +111,7 @@ def test_engines_agree(method: str, tmp_path: Path) -> None:
         keys: dict[str, Any] = {"engine": {"name": engine, "workers": 1}, "precision": "float64", "method": method}
         made = prepare(us.Experiment(**toys.settings(**keys)), data=toys.dataset(), state_dir=tmp_path / engine)
         fed = made.federation
-        assert isinstance(fed.store.storage, OnDisk)
+        assert isinstance(fed.store.storage, DiskStorage)
         snap = fed.start()
         for _ in range(2):
             snap, _ = fed.play(snap)

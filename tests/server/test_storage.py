@@ -9,9 +9,9 @@ import torch
 
 import unskew as us
 from unskew.base.tree import Tree
-from unskew.runner.prepare import prepare
+from unskew.runner.prepare_run import prepare
 from unskew.server.client_store import ClientStore
-from unskew.server.storage import InMemory, OnDisk
+from unskew.server.storage import DiskStorage, MemoryStorage
 
 
 def tree(value: float) -> Tree:
@@ -23,7 +23,7 @@ def tree(value: float) -> Tree:
 
 
 def store(folder: Path) -> ClientStore:
-    return ClientStore(lambda client: {}, OnDisk(folder))
+    return ClientStore(lambda client: {}, DiskStorage(folder))
 
 
 def files(folder: Path) -> int:
@@ -82,10 +82,10 @@ def test_entries_are_looked_up_without_reading_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "clients", "rounds", "home"),
     [
-        ("fedavg", 1_000_000, 1000, InMemory),  # keeps nothing
-        ("scaffold", 1_000_000, 2, InMemory),  # 20 clients in all
-        ("scaffold", 1_000_000, 100_000, OnDisk),  # a million times 19 kB
-        ("scaffold", 100, 100_000, InMemory),
+        ("fedavg", 1_000_000, 1000, MemoryStorage),  # keeps nothing
+        ("scaffold", 1_000_000, 2, MemoryStorage),  # 20 clients in all
+        ("scaffold", 1_000_000, 100_000, DiskStorage),  # a million times 19 kB
+        ("scaffold", 100, 100_000, MemoryStorage),
     ],
 )
 def test_disk_where_all_that_can_take_part_would_not_fit(method: str, clients: int, rounds: int, home: type) -> None:

@@ -6,14 +6,14 @@ from torch import Tensor
 
 import unskew as us
 from unskew.base.tree import Value, as_state
-from unskew.engines.engine import AddUp, Stacked
+from unskew.engines.engine import AddUp, StackedMessages
 from unskew.server import sums
 from unskew.server.sums import Sum
 
 SCALES = (1.0, 1e12, 1e-4, -1e12, 3.0, 1e8, 1e-8)  # so far apart that float64 tells another order by its rounding
 
 
-def together(totals: list[Tensor], messages: list[Stacked]) -> None:
+def together(totals: list[Tensor], messages: list[StackedMessages]) -> None:
     """What a kernel does, in plain words: through the memory of both, in the order of the messages."""
     for some in messages:
         for i, factor in zip(some.at, some.factors):

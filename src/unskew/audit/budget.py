@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unskew.audit.attacks import ON_SHARED, find
-from unskew.audit.threat import SERVER, Threat
+from unskew.audit.threat_model import SERVER, ThreatModel
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Budget:
     """What is attacked, by whom, and how long."""
 
     attacks: tuple[str, ...] = ("dlg", "idlg", "ig")
-    threat: Threat = SERVER
+    threat: ThreatModel = SERVER
     images: int = 16  # messages are attacked whole until this many images are reached
     iterations: int | None = None  # of every attack; None: what its authors gave it
     restarts: int = 3

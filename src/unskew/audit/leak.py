@@ -39,7 +39,7 @@ class Pictures:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class KindVerdict:
     """What an audit says about one kind of artefact that left the clients."""
 
     kind: str

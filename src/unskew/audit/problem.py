@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unskew.audit.unroll import Hidden
+from unskew.audit.unrolled_training import ClientSecrets
 from unskew.base.tree import State, tree_map
 from unskew.engines.stacked.cuda_graph import CudaGraph
 from unskew.models.model import Model
@@ -21,7 +21,7 @@ def quiet(done: int, total: int) -> None:
     """Tells nobody."""
 
 
-class Box(NamedTuple):
+class PixelRange(NamedTuple):
     """Where pixels end: lowest and highest value of a row, each [channels, 1, 1]."""
 
     low: Tensor
@@ -43,16 +43,16 @@ class Problem:
     replay(hidden, x, y) gives what one client would have been seen to send; target holds what was, [M, ...].
     """
 
-    replay: Callable[[Hidden, Tensor, Tensor], State]
+    replay: Callable[[ClientSecrets, Tensor, Tensor], State]
     model: Model
     target: State
-    hidden: list[Hidden]  # one for each client of an observation, stacked over the M
+    hidden: list[ClientSecrets]  # one for each client of an observation, stacked over the M
     share: list[float]  # each client's weight
     sizes: list[int]  # rows of each client
     shape: tuple[int, ...]  # of one row
     classes: int
     labels: Tensor | None = None  # [M, n] where the attacker knows them
-    box: Box | None = None
+    box: PixelRange | None = None
 
     @property
     def n(self) -> int:
@@ -75,7 +75,7 @@ class Problem:
         target = {name: t[first:last] for name, t in self.target.items()}
         return replace(self, target=target, hidden=cut, labels=labels)
 
-    def guess(self, hidden: list[Hidden], x: Tensor, y: Tensor) -> State:
+    def guess(self, hidden: list[ClientSecrets], x: Tensor, y: Tensor) -> State:
         """What rows x [n, ...] with labels y would have been seen as: the mean over the clients."""
         parts = zip(hidden, torch.split(x, self.sizes), torch.split(y, self.sizes))
         seen = [self.replay(*one) for one in parts]
@@ -119,7 +119,7 @@ class Problem:
         return drawn.to(self.like).expand(self.count, *drawn.shape).clone()
 
 
-def tree_map_list(fn: Callable[[Tensor], Tensor], hidden: Hidden) -> Hidden:
+def tree_map_list(fn: Callable[[Tensor], Tensor], hidden: ClientSecrets) -> ClientSecrets:
     """`tree_map` that also goes into the list of steps."""
     moments = [tree_map(fn, moment) for moment in hidden.moments]
-    return Hidden(fn(hidden.rows), moments, tree_map(fn, hidden.mine))
+    return ClientSecrets(fn(hidden.rows), moments, tree_map(fn, hidden.client_state))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unskew.audit.budget import Budget
-from unskew.audit.leak import Leak, Verdict
+from unskew.audit.leak import KindVerdict, Leak
 
 CLEAR = 20.0  # dB of unit pixels at which a picture is recognised; what an attack is held to in the tests
 NEAR = 0.1  # squared error of rows that are no pixels, against a variance of about 1
@@ -26,14 +26,14 @@ class Attempt:
     plain: str = ""  # what it is that left as it is, so that there is nothing to attack
 
 
-def verdicts(attempts: list[Attempt], budget: Budget, method: str) -> list[Verdict]:
+def verdicts(attempts: list[Attempt], budget: Budget, method: str) -> list[KindVerdict]:
     """One for each kind that left."""
     found = []
     for kind in dict.fromkeys(attempt.kind for attempt in attempts):
         each = [_one(attempt, budget) for attempt in attempts if attempt.kind == kind]
         states = [state for state, _ in each]
         state = next(s for s in ("recovered", "resisted", "unknown") if s in states)
-        found.append(Verdict(kind, state, "; ".join(words for _, words in each), method))
+        found.append(KindVerdict(kind, state, "; ".join(words for _, words in each), method))
     return found
 
 

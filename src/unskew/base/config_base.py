@@ -7,13 +7,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 
-class Strict(BaseModel):
+class ConfigSection(BaseModel):
     """Frozen, and closed to unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Named(Strict):
+class NamedSection(ConfigSection):
     """A section that may be written as its name alone: `data: cifar10`."""
 
     @model_validator(mode="before")

@@ -8,7 +8,7 @@ class UserError(Exception):
     """A mistake in what was asked for; the command line prints it without a traceback."""
 
 
-class Stopped(Exception):  # noqa: N818
+class StoppedByUser(Exception):  # noqa: N818
     """A person stopped what was going on; the message says how to go on."""
 
 

@@ -18,10 +18,10 @@ class PerClient(Protocol[T_co]):
     def __getitem__(self, client: int, /) -> T_co: ...
 
 
-class ByRule(Generic[T]):
+class ComputedPerClient(Generic[T]):
     """Values as a pure function of the client's number; the latest ones are remembered.
 
-    >>> ByRule(lambda client: 2 * client)[21]
+    >>> ComputedPerClient(lambda client: 2 * client)[21]
     42
     """
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import torch
 
 from unskew.base.tree import Message, Tree, tree_map
-from unskew.client.context import ClientContext
+from unskew.client.client_context import ClientContext
+from unskew.client.client_rows import ClientRows
 from unskew.client.plan import Plan
 from unskew.client.round import WorkDone, finish, with_label_stats, with_private
-from unskew.client.rows import ClientRows
 from unskew.client.seal import seal_draws, seal_one
 from unskew.client.share import share_draws, share_one
 from unskew.models.model import Model

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from unskew.base.tree import State, Tree, flatten, stack, tree_map
 from unskew.base.vmap import vmap
-from unskew.client.context import ClientContext
+from unskew.client.client_context import ClientContext
+from unskew.client.client_rows import ClientRows, to_device_async
 from unskew.client.plan import weights
 from unskew.client.round import StepInputs, WorkDone, with_label_stats
-from unskew.client.rows import ClientRows, to_device_async
 from unskew.protocol.client_view import ClientFacts
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part, Sizes, Stream

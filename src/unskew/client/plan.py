@@ -16,7 +16,7 @@ from unskew.protocol.work import Work
 
 
 @dataclass(frozen=True)
-class Order:
+class BatchOrder:
     """Rows of each step: `index` [steps, batch] into the client's rows, `weight` 1 for real ones and 0 for filler."""
 
     index: Tensor
@@ -33,10 +33,10 @@ class Plan:
         """A fresh generator for a key such as (round, client, "order")."""
         return keyed_rng.generator(self.seed, *key)
 
-    def order(self, round: int, client: int, rows: int, work: Work) -> Order:
+    def order(self, round: int, client: int, rows: int, work: Work) -> BatchOrder:
         """Shuffled passes; a partial last batch is filled with further rows of the same client at weight 0."""
         (index,) = self.orders(round, [client], [rows], work)
-        return Order(torch.from_numpy(index), torch.from_numpy(weights(rows, work)))
+        return BatchOrder(torch.from_numpy(index), torch.from_numpy(weights(rows, work)))
 
     def orders(self, round: int, clients: Sequence[int], rows: Sequence[int], work: Work) -> list[np.ndarray]:
         """`index` of several clients' orders, as NumPy's: torch takes several times as long for so small an array."""

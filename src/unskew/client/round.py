@@ -20,7 +20,7 @@ from unskew.models.model import Model
 from unskew.protocol.client_view import ClientFacts, End
 from unskew.protocol.method import Method
 from unskew.protocol.optimiser import Optimiser
-from unskew.protocol.view import Batch, Clock, Pass, View
+from unskew.protocol.step_view import Batch, Clock, ForwardPass, View
 from unskew.protocol.work import Work, clipped
 from unskew.wire.message import Received
 
@@ -94,7 +94,7 @@ def step_loss(
     received = with_private(received, mine)
     batch = prepare_batch(method, _batch(now.batch), received, train=True)
     clock = Clock(*now.clock)
-    forward = Pass(model, leaves, buffers, batch, clock.seed)
+    forward = ForwardPass(model, leaves, buffers, batch, clock.seed)
     view = View(forward, received.model, {}, {}, {}, facts.counts, clock, {}, _label_stats=facts.label_stats)
     total, terms = torch.zeros((), device=batch.x.device, dtype=batch.w.dtype), {}
     for part in method.parts:

@@ -6,9 +6,9 @@ from functools import partial
 
 from unskew.base.tree import Message, State, Tree, stack
 from unskew.base.vmap import vmap
-from unskew.client.context import ClientContext
+from unskew.client.client_context import ClientContext
+from unskew.client.client_rows import to_device_async
 from unskew.client.feed import floats_as
-from unskew.client.rows import to_device_async
 from unskew.protocol.part import Sizes
 from unskew.protocol.update_codec import OutgoingUpdate
 from unskew.wire.message import Received

@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from unskew.base.tree import Message, State, Tree, pack
-from unskew.client.context import ClientContext
+from unskew.client.client_context import ClientContext
+from unskew.client.client_rows import ClientRows, to_device
 from unskew.client.feed import BatchFeed, SingleClientFeed
 from unskew.client.round import client_round, with_private
-from unskew.client.rows import ClientRows, to_device
 from unskew.client.seal import seal_draws, seal_one
 from unskew.client.share import share_draws, share_one
 from unskew.wire.message import ClientReply, Received, Request, decode_request, encode_reply
 
 
-class Served(NamedTuple):
+class ServedReply(NamedTuple):
     """A reply, and how many rows it took: trained on, and computed with those that fill a last batch."""
 
     reply: ClientReply
@@ -26,11 +26,11 @@ class Served(NamedTuple):
     computed: int
 
 
-def serve(context: ClientContext, request: Request, state: Tree) -> Served:
+def serve(context: ClientContext, request: Request, state: Tree) -> ServedReply:
     """What a client answers; an empty state is that of a newcomer."""
     state = to_device(state, context.device) if state else context.newcomer(request.client)
     if request.task == "share":
-        return Served(_share(context, request, state), 0, 0)
+        return ServedReply(_share(context, request, state), 0, 0)
     return train(context, context.client_rows, request, state)
 
 
@@ -40,10 +40,10 @@ def serve_bytes(context: ClientContext, data: bytes, state: Tree) -> tuple[bytes
     state = state or context.newcomer(request.client)
     request = request._replace(received=Received(*to_device(tuple(request.received), context.device)))  # type: ignore[arg-type]
     reply = serve(context, request, state).reply
-    return encode_reply(reply), state | reply.mine
+    return encode_reply(reply), state | reply.client_state
 
 
-def train(context: ClientContext, client_rows: ClientRows, request: Request, state: Tree) -> Served:
+def train(context: ClientContext, client_rows: ClientRows, request: Request, state: Tree) -> ServedReply:
     """One client's round. Rows other than the context's are a stand-in's, which shares and seals nothing."""
     round, client, received = request.round, request.client, request.received
     own = client_rows is context.client_rows
@@ -63,7 +63,7 @@ def train(context: ClientContext, client_rows: ClientRows, request: Request, sta
         message, kept = seal_one(context, round, received, message, kept, seal_draws(context, round, client))
     rows = len(client_rows.index[client])
     reply = ClientReply(client, round, rows, pack(message), kept, terms, shared)
-    return Served(reply, feed.needed, feed.steps * feed.work.batch)
+    return ServedReply(reply, feed.needed, feed.steps * feed.work.batch)
 
 
 def _share(context: ClientContext, request: Request, state: Tree) -> ClientReply:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from unskew.base.tree import State, stack
 from unskew.base.vmap import vmap
-from unskew.client.context import ClientContext
+from unskew.client.client_context import ClientContext
+from unskew.client.client_rows import to_device_async
 from unskew.client.feed import floats_as
-from unskew.client.rows import to_device_async
 from unskew.protocol.client_view import Client, ClientFacts
 from unskew.protocol.part import Sizes
 

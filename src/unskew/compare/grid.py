@@ -13,19 +13,19 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from unskew import models
-from unskew.base.config_base import Strict
+from unskew.base.config_base import ConfigSection
 from unskew.base.environment import pick_device
 from unskew.base.errors import UserError, nearest
 from unskew.config import recipe as recipes
 from unskew.config.experiment import Experiment
-from unskew.protocol import registry
+from unskew.protocol import method_registry
 
 HELD_OUT = 0.1  # share of the training rows that a selection looks at where the recipe gives none
 MANY = 1000  # seeds; more is a slip of the keyboard
 GIVEN = {"seed": "--seeds 0,1", "method": "--methods fedavg,fedprox"}  # what the grid sets, and how to type it
 
 
-class Compare(Strict):
+class CompareConfig(ConfigSection):
     """The section `compare` of a recipe."""
 
     methods: dict[str, Any] = Field({}, description="a list of name, a+b, or {label: method as in a recipe}")
@@ -92,8 +92,8 @@ class Compare(Strict):
         return value
 
 
-class _Section(Strict):
-    compare: Compare
+class _Section(ConfigSection):
+    compare: CompareConfig
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Grid:
     """All cells, the first seed of everything before the second."""
 
     name: str
-    compare: Compare
+    compare: CompareConfig
     cells: tuple[Cell, ...]
 
 
@@ -144,7 +144,7 @@ def load(recipe: str, overrides: list[str] | None = None, options: dict[str, Any
     return build(name, raw, compare, recipe)
 
 
-def build(name: str, raw: dict[str, Any], compare: Compare, where: str) -> Grid:
+def build(name: str, raw: dict[str, Any], compare: CompareConfig, where: str) -> Grid:
     """A grid over the settings of a recipe."""
     if not compare.methods:
         raise UserError(f"{where}: expected methods to compare, found none; type {GIVEN['method']} or write a section "
@@ -190,12 +190,12 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def read(section: Any, where: str) -> Compare:
+def read(section: Any, where: str) -> CompareConfig:
     """The section `compare`, or a UserError that names the offending key."""
     return recipes.read_as(_Section, {"compare": section}, where).compare
 
 
-def _replaced(section: dict[str, Any], compare: Compare, options: dict[str, Any]) -> dict[str, Any]:
+def _replaced(section: dict[str, Any], compare: CompareConfig, options: dict[str, Any]) -> dict[str, Any]:
     """The section with other values; what is tuned for a method that was left out goes with it."""
     if names := options.get("methods"):
         tune = {k: v for k, v in compare.tune.items() if k in names or k not in compare.methods}
@@ -216,7 +216,7 @@ def _labelled(entry: Any) -> list[tuple[str, Any]]:
         return [(entry.strip(), entry)]
     if not isinstance(entry, dict) or not entry or not all(isinstance(label, str) for label in entry):
         raise ValueError(f"expected a name, a+b or {{label: method}}, found the entry {entry!r}")
-    known = {*registry.known(), *registry.PARTS}
+    known = {*method_registry.known(), *method_registry.PARTS}
 
     def is_spec(label: str, spec: Any) -> bool:
         return label in known and isinstance(spec, dict) and not set(spec) <= known
@@ -225,7 +225,7 @@ def _labelled(entry: Any) -> list[tuple[str, Any]]:
 
 
 def _experiment(
-    raw: dict[str, Any], compare: Compare, method: str, seed: int, changes: dict[str, Any], where: str
+    raw: dict[str, Any], compare: CompareConfig, method: str, seed: int, changes: dict[str, Any], where: str
 ) -> Experiment:
     """One cell's experiment, refused if it could not start."""
     settings = raw | {"method": compare.methods[method], "seed": seed}

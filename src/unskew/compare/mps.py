@@ -35,7 +35,7 @@ raise SystemExit(bool(failed or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(conte
 """
 
 
-class Start(NamedTuple):
+class ProcessStart(NamedTuple):
     """How a process that plays runs is started: its environment, and files that it keeps open."""
 
     environment: dict[str, str] | None = None
@@ -43,10 +43,10 @@ class Start(NamedTuple):
 
 
 @contextlib.contextmanager
-def sharing(wanted: bool) -> Iterator[Start]:
+def sharing(wanted: bool) -> Iterator[ProcessStart]:
     """A service for the processes of a comparison; it ends with the last of them, even if all are killed."""
     if not wanted or PIPE in os.environ or (USUAL / "control").exists() or shutil.which(CONTROL) is None:
-        yield Start()
+        yield ProcessStart()
         return
     held: list[int] = []
     try:
@@ -55,7 +55,7 @@ def sharing(wanted: bool) -> Iterator[Start]:
         client = _seen_by_clients(service)
         if not (_ends_well([CONTROL, "-d"], service) and _ends_well([sys.executable, "-c", TRIAL], client)):
             os.close(held.pop())
-        yield Start(client, tuple(held)) if held else Start()
+        yield ProcessStart(client, tuple(held)) if held else ProcessStart()
     finally:
         for mouth in held:
             os.close(mouth)

@@ -11,21 +11,21 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from unskew.base.config_base import Named, Strict
+from unskew.base.config_base import ConfigSection, NamedSection
 from unskew.base.errors import one_of
 from unskew.config.local_config import LocalConfig
-from unskew.config.stop import StopConfig
-from unskew.config.track import TrackConfig, written_as_list
+from unskew.config.stop_config import StopConfig
+from unskew.config.track_config import TrackConfig, written_as_list
 from unskew.data.partition import Partition
-from unskew.engines import registry as engines
+from unskew.engines import engine_registry as engines
 from unskew.models.norms import BatchNormPolicy
-from unskew.protocol import registry
+from unskew.protocol import method_registry
 from unskew.protocol.method import Method, hyper_parameters
 from unskew.server.inbox import ReplyPolicy
 from unskew.server.sampling import Absence
 
 
-class AugmentConfig(Strict):
+class AugmentConfig(ConfigSection):
     crop: int = Field(0, ge=0, description="pixels of zero padding for a random crop; 4 in FLea and FedLMD")
     flip: bool = Field(False, description="mirror half of the images")
     cutout: int = Field(0, ge=0, description="side of a blanked square; 16 in FedLMD's code, 0 in its text")
@@ -41,7 +41,7 @@ class AugmentConfig(Strict):
         return self
 
 
-class DataConfig(Named):
+class DataConfig(NamedSection):
     name: str = Field("digits", description="a dataset's name, hf:NAME, a path ending in .npz, or a folder of images")
     test: float | None = Field(
         None, gt=0, lt=1, description="share of test rows, for data that come without a test set"
@@ -51,14 +51,14 @@ class DataConfig(Named):
     augment: AugmentConfig = AugmentConfig()
 
 
-class ModelConfig(Named):
+class ModelConfig(NamedSection):
     name: str = Field("mlp", description="a model of the zoo")
     batchnorm: BatchNormPolicy = Field(
         "average", description="average like weights; local: stays with the client (FedBN); frozen; group: GroupNorm"
     )
 
 
-class EngineConfig(Named):
+class EngineConfig(NamedSection):
     name: str = Field("auto", description="auto: stacked on a GPU, loop on the CPU; plain is for debugging")
     workers: int | None = Field(None, ge=1, description="processes of the loop engine; empty means the cores")
 
@@ -73,11 +73,11 @@ class EngineConfig(Named):
         return value
 
 
-class EvaluateConfig(Strict):
+class EvaluateConfig(ConfigSection):
     every: int = Field(1, ge=1, description="rounds between evaluations; the last round is always evaluated")
 
 
-class RecordConfig(Strict):
+class RecordConfig(ConfigSection):
     rounds: tuple[int, ...] = Field((), description="rounds whose messages are kept in full")
     clients: tuple[int, ...] | Literal["all"] = Field(
         "all", description="clients whose messages are kept in those rounds"
@@ -87,7 +87,7 @@ class RecordConfig(Strict):
         return round in self.rounds and (self.clients == "all" or client in self.clients)
 
 
-class AbsenceConfig(Strict):
+class AbsenceConfig(ConfigSection):
     clients: tuple[int, ...] = Field(description="who cannot be reached")
     rounds: tuple[int, int] = Field(description="from the first of these rounds until before the second")
 
@@ -102,11 +102,11 @@ class AbsenceConfig(Strict):
         return Absence(self.clients, *self.rounds)
 
 
-class CheckpointConfig(Strict):
+class CheckpointConfig(ConfigSection):
     seconds: float = Field(5.0, ge=0, description="least time between checkpoints; 0 saves after every round")
 
 
-class Experiment(Strict):
+class Experiment(ConfigSection):
     """One run. `us.Experiment(method="fedprox", rounds=50)`; the same keys as a recipe."""
 
     method: list[str | dict[str, dict[str, Any]]] = Field(["fedavg"], description="name, a+b, or a list with settings")
@@ -202,12 +202,12 @@ class Experiment(Strict):
 
     def create_method(self) -> Method:
         """The parts, validated."""
-        return replace(registry.create(registry.resolve(self.method)), preset=self.preset)
+        return replace(method_registry.create(method_registry.resolve(self.method)), preset=self.preset)
 
     @property
     def label(self) -> str:
         """The method's registered name, or its names joined with +."""
-        return registry.label(self.method)
+        return method_registry.label(self.method)
 
     def resolved(self) -> dict[str, Any]:
         """Every key with its value, as plain data for YAML."""
@@ -238,7 +238,7 @@ class Experiment(Strict):
 
 def written_out(spec: Any) -> list[Any]:
     """A method specification as names followed by every setting of every part; reading it again changes nothing."""
-    parts = registry.create(registry.resolve(spec)).parts
+    parts = method_registry.create(method_registry.resolve(spec)).parts
     settings = [{part.name: fields} for part in parts if (fields := hyper_parameters(part))]
-    name = registry.label(spec)
-    return [*([name] if name in registry.METHODS else registry.typed_names(spec)), *settings]
+    name = method_registry.label(spec)
+    return [*([name] if name in method_registry.METHODS else method_registry.typed_names(spec)), *settings]

@@ -7,20 +7,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from unskew.base.config_base import Strict
+from unskew.base.config_base import ConfigSection
 from unskew.protocol.work import Work
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Constant(Strict):
+class ConstantSchedule(ConfigSection):
     name: Literal["constant"] = "constant"
 
     def factor(self, t: int, rounds: int) -> float:
         return 1.0
 
 
-class Exponential(Strict):
+class ExponentialSchedule(ConfigSection):
     name: Literal["exponential"] = "exponential"
     rate: float = Field(0.99, gt=0, le=1, description="per round; FedLMD 0.99, FLea 0.98")
 
@@ -28,7 +28,7 @@ class Exponential(Strict):
         return self.rate**t
 
 
-class Linear(Strict):
+class LinearSchedule(ConfigSection):
     name: Literal["linear"] = "linear"
     slope: float = Field(gt=0, lt=1, description="share of the first rate lost per round; 0.018 in FLea's code")
 
@@ -36,17 +36,19 @@ class Linear(Strict):
         return max(1.0 - self.slope * t, 0.0)
 
 
-class Cosine(Strict):
+class CosineSchedule(ConfigSection):
     name: Literal["cosine"] = "cosine"
 
     def factor(self, t: int, rounds: int) -> float:
         return 0.5 * (1 + math.cos(math.pi * t / max(rounds, 1)))
 
 
-Schedule = Annotated[Constant | Exponential | Linear | Cosine, Field(discriminator="name")]
+Schedule = Annotated[
+    ConstantSchedule | ExponentialSchedule | LinearSchedule | CosineSchedule, Field(discriminator="name")
+]
 
 
-class LocalConfig(Strict):
+class LocalConfig(ConfigSection):
     epochs: int = Field(5, ge=1, description="passes over a client's rows in a round")
     steps: int | None = Field(None, ge=1, description="when given, counts instead of epochs")
     batch: int = Field(50, ge=1, description="rows of a step; a partial last batch is filled at weight 0")
@@ -60,7 +62,7 @@ class LocalConfig(Strict):
         "round", description="when the optimiser forgets; step: FLea's released code"
     )
     clip: float | None = Field(None, gt=0, description="largest norm of one client's gradient")
-    schedule: Schedule = Exponential()
+    schedule: Schedule = ExponentialSchedule()
     floor: float = Field(0.0, ge=0, description="smallest learning rate a schedule may reach")
 
     @field_validator("schedule", mode="before")

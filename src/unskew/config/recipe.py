@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from unskew.base.errors import UserError, nearest, one_of
 from unskew.config.experiment import Experiment
-from unskew.protocol import registry
+from unskew.protocol import method_registry
 
 M = TypeVar("M", bound=BaseModel)
 SECTIONS = ("data", "model", "partition", "engine")  # may be written as a name alone
@@ -165,8 +165,8 @@ def change(raw: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 def _set_part(spec: Any, path: str, value: Any) -> list[Any]:
     """`method.prox.mu=0.1`: a setting of a part that the method has."""
     name, dot, field = path.partition(".")
-    have = list(registry.resolve(spec))
-    wanted = [name] if name in have else list(registry.resolve(name))
+    have = list(method_registry.resolve(spec))
+    wanted = [name] if name in have else list(method_registry.resolve(name))
     if not dot or not set(wanted) <= set(have):
         raise UserError(
             f"method.{path}: expected method.PART.FIELD with one of the parts {', '.join(have)}, found "

@@ -10,23 +10,23 @@ from typing import TypeAlias
 import torch
 
 from unskew.base.errors import UserError, nearest
-from unskew.data import hub
+from unskew.data import huggingface
 from unskew.data.arrays import DEFAULT_TEST, from_arrays
 from unskew.data.celeba import celeba
+from unskew.data.checked_files import HOW_TO_SET_ROOT
 from unskew.data.cifar import cifar10, cifar100
 from unskew.data.dataset import Dataset, Split
 from unskew.data.digits import digits
-from unskew.data.files import HOW_TO_SET_ROOT
-from unskew.data.folder import cinic10, image_folder, unread
 from unskew.data.har import hapt, ucihar
-from unskew.data.idx import EMNIST_CLASSES, emnist, fashion_mnist, mnist
+from unskew.data.image_folders import cinic10, image_folder, unread
+from unskew.data.mnist_idx import EMNIST_CLASSES, emnist, fashion_mnist, mnist
 from unskew.data.npz import npz
 
 __all__ = ["Dataset", "Split", "data_root", "from_arrays", "load", "load_labels", "names"]
 
 
 @dataclass(frozen=True)
-class Request:
+class LoadRequest:
     """What was asked of a dataset: the folder of its files, the test fraction (None: its own), seed, and checksums."""
 
     name: str
@@ -36,7 +36,7 @@ class Request:
     verify: bool
 
 
-Loader: TypeAlias = Callable[[Request], Dataset]
+Loader: TypeAlias = Callable[[LoadRequest], Dataset]
 
 
 def load(
@@ -48,12 +48,12 @@ def load(
 
     test, seed: fraction and seed of the test split, for data that come without one; verify: check official checksums.
     """
-    request = Request(name, data_root(root), test, seed, verify)
+    request = LoadRequest(name, data_root(root), test, seed, verify)
     loader = _LOADERS.get(name) or _CHOOSING.get(name.partition(":")[0])
     if loader is not None:
         return loader(request)
-    if name.startswith(hub.PREFIX):
-        return hub.hub(name, request.root, test=test, seed=seed)
+    if name.startswith(huggingface.PREFIX):
+        return huggingface.hub(name, request.root, test=test, seed=seed)
     file = _npz_file(request)
     folder = _image_folder(request) if file is None else None
     if folder is not None:
@@ -71,11 +71,11 @@ def load_labels(
     name: str, root: str | Path | None = None, *, test: float | None = None, seed: int = 0, verify: bool = True
 ) -> Dataset:
     """As `load`, for those who look at labels and owners only: where every row is a file of its own, none is opened."""
-    request = Request(name, data_root(root), test, seed, verify)
+    request = LoadRequest(name, data_root(root), test, seed, verify)
     loader = _UNREAD.get(name.partition(":")[0])
     if loader is not None:
         return loader(request)
-    if name not in _LOADERS and not name.startswith(hub.PREFIX) and _npz_file(request) is None:
+    if name not in _LOADERS and not name.startswith(huggingface.PREFIX) and _npz_file(request) is None:
         folder = _image_folder(request)
         if folder is not None:
             return image_folder(folder, test=test, seed=seed, gather=unread)
@@ -97,7 +97,7 @@ def data_root(explicit: str | Path | None = None) -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "unskew"
 
 
-def _npz_file(request: Request) -> Path | None:
+def _npz_file(request: LoadRequest) -> Path | None:
     """The file a name stands for, None when it is no .npz; a path that leads nowhere is an error."""
     given = Path(request.name).expanduser()
     if given.suffix != ".npz":
@@ -110,23 +110,23 @@ def _npz_file(request: Request) -> Path | None:
     raise UserError(f"expected an .npz file, found none at {given}{nor}; check the path, or {HOW_TO_SET_ROOT}")
 
 
-def _image_folder(request: Request) -> Path | None:
+def _image_folder(request: LoadRequest) -> Path | None:
     """The folder a name stands for, if any; like a file, first as a path and then in the data folder."""
     given = Path(request.name).expanduser()
     return next((path for path in (given, request.root / given) if request.name and path.is_dir()), None)
 
 
-def _digits(request: Request) -> Dataset:
+def _digits(request: LoadRequest) -> Dataset:
     return digits(DEFAULT_TEST if request.test is None else request.test)
 
 
-def _urbansound(request: Request) -> Dataset:
+def _urbansound(request: LoadRequest) -> Dataset:
     from unskew.data.urbansound import urbansound8k  # late, since SciPy's signal part is slow to import
 
     return urbansound8k(request.root, test=request.test, seed=request.seed)
 
 
-def _clips(request: Request) -> Dataset:
+def _clips(request: LoadRequest) -> Dataset:
     """UrbanSound8K's labels, without a second of sound."""
     from unskew.data.urbansound import urbansound8k
 
@@ -139,7 +139,7 @@ def _clips(request: Request) -> Dataset:
 def _official(read: Callable[..., Dataset]) -> Loader:
     """A loader for data whose authors fixed the test rows: asking for another fraction is refused, not ignored."""
 
-    def loader(request: Request) -> Dataset:
+    def loader(request: LoadRequest) -> Dataset:
         if request.test is not None:
             raise UserError(
                 f"{request.name}: expected no test fraction, since the dataset has its own test rows, "
@@ -153,7 +153,7 @@ def _official(read: Callable[..., Dataset]) -> Loader:
 def _chosen(read: Callable[..., Dataset], keyword: str, parse: Callable[[str], object] = str) -> Loader:
     """An official loader for data of which a part is chosen after a colon, as in celeba:Male; none is its default."""
 
-    def loader(request: Request) -> Dataset:
+    def loader(request: LoadRequest) -> Dataset:
         _, colon, choice = request.name.partition(":")
         return _official(partial(read, **({keyword: parse(choice)} if colon else {})))(request)
 

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, TypeAlias
 
 from unskew.base.errors import UserError, nearest
-from unskew.data.idx import _MD5_FASHION, _MD5_MNIST  # the one list of these checksums
+from unskew.data.mnist_idx import _MD5_FASHION, _MD5_MNIST  # the one list of these checksums
 
 Step: TypeAlias = Callable[[int, int | None], None]  # bytes done, bytes in all if known
 TIMEOUT = 60.0  # seconds without an answer
@@ -89,7 +89,7 @@ _MIRRORS = {
 
 
 @dataclass(frozen=True)
-class Remote:
+class RemoteFile:
     """A file to fetch, with the checksum it must have."""
 
     url: str
@@ -100,14 +100,14 @@ class Remote:
         return self.url.rpartition("/")[2]
 
 
-def remotes() -> dict[str, tuple[Remote, ...]]:
+def remotes() -> dict[str, tuple[RemoteFile, ...]]:
     """The files to fetch for each dataset that has an official address."""
-    found: dict[str, tuple[Remote, ...]] = {
-        a.dataset: (Remote(a.url, a.md5),) for a in ARCHIVES.values() if a.url and a.md5
+    found: dict[str, tuple[RemoteFile, ...]] = {
+        a.dataset: (RemoteFile(a.url, a.md5),) for a in ARCHIVES.values() if a.url and a.md5
     }
     for name, address in _MIRRORS.items():
         files = {file: md5 for file, md5 in _IDX_PLACES[name][1].items() if file.endswith(".gz")}
-        found[name] = tuple(Remote(address + file, md5) for file, md5 in files.items())
+        found[name] = tuple(RemoteFile(address + file, md5) for file, md5 in files.items())
     return found
 
 
@@ -162,7 +162,7 @@ def fetch(name: str, root: Path, step: Callable[[str], Step] = lambda file: lamb
     return new
 
 
-def _have(dataset: str, remote: Remote, root: Path) -> bool:
+def _have(dataset: str, remote: RemoteFile, root: Path) -> bool:
     """Whether this file's content is there already, told before anything large is fetched."""
     if dataset in _IDX_PLACES:
         target = root / _IDX_PLACES[dataset][0] / remote.name
@@ -170,7 +170,7 @@ def _have(dataset: str, remote: Remote, root: Path) -> bool:
     return (root / ARCHIVES[remote.name].place).exists()
 
 
-def download(remote: Remote, folder: Path, step: Step = lambda done, total: None) -> Path:
+def download(remote: RemoteFile, folder: Path, step: Step = lambda done, total: None) -> Path:
     """Fetch one file into a folder, under its own name only when whole and of the right checksum."""
     target, part = folder / remote.name, folder / f"{remote.name}.part"
     folder.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ def download(remote: Remote, folder: Path, step: Step = lambda done, total: None
     return target
 
 
-def _by_hand(remote: Remote) -> str:
+def _by_hand(remote: RemoteFile) -> str:
     return f"fetch {remote.url} by hand (md5 {remote.md5}) and type: unskew data unpack {remote.name}"
 
 

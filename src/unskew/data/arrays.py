@@ -16,7 +16,7 @@ import torch
 
 from unskew.base.errors import UserError
 from unskew.data.dataset import Dataset, Split, check_values
-from unskew.data.split import stratified
+from unskew.data.stratified_split import stratified
 
 Array: TypeAlias = np.ndarray | torch.Tensor | Sequence[Any]
 DEFAULT_TEST = 0.2

@@ -17,9 +17,9 @@ import torch
 from PIL import Image
 
 from unskew.base.errors import UserError, nearest
+from unskew.data.checked_files import missing, read_checked
 from unskew.data.dataset import Dataset, Split
-from unskew.data.files import missing, read_checked
-from unskew.data.folder import Gather, open_image, stack
+from unskew.data.image_folders import Gather, open_image, stack
 
 Column: TypeAlias = dict[str, int]  # one number for each image, by the name of its file
 

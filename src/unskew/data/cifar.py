@@ -14,8 +14,8 @@ import torch
 
 from unskew.base.errors import UserError
 from unskew.data import safe_pickle
+from unskew.data.checked_files import check_labels, missing, read_checked
 from unskew.data.dataset import Dataset, Split
-from unskew.data.files import check_labels, missing, read_checked
 
 Rows: TypeAlias = tuple[np.ndarray, np.ndarray]  # [N, 3072] uint8 and [N] labels
 _PIXELS = 3 * 32 * 32

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unskew.base.errors import UserError
-from unskew.data.split import stratified
+from unskew.data.stratified_split import stratified
 
 
 # Identity comparison: comparing tensors field by field would be ambiguous and slow.
@@ -81,7 +81,7 @@ class Dataset:
         """
         return self.preparer(x.device)(x)
 
-    def preparer(self, device: torch.device, dtype: torch.dtype = torch.float32) -> "Prepare":
+    def preparer(self, device: torch.device, dtype: torch.dtype = torch.float32) -> "InputScaling":
         """`prepare` with its constants on a device already, so that no step waits for a copy."""
         return preparer(self.mean, self.std, self.shape, device, dtype)
 
@@ -142,7 +142,7 @@ def check_values(split: Split, where: str, classes: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepare:
+class InputScaling:
     """From stored rows to model inputs, with its numbers to be read by a kernel that does the same.
 
     centre, width: [c, 1, ...] float32 mean and deviation of each channel, on the rows' device; or both None.
@@ -165,13 +165,13 @@ def preparer(
     shape: Sequence[int],
     device: torch.device,
     dtype: torch.dtype,
-) -> Prepare:
+) -> InputScaling:
     """From stored rows of `shape` to model inputs: uint8 divided by 255, then standardised by channel where known."""
     if mean is None or std is None:
-        return Prepare(None, None, dtype)
+        return InputScaling(None, None, dtype)
     along = (-1, *(1 for _ in shape[1:]))
     centre, width = (torch.tensor(numbers, device=device).view(along) for numbers in (mean, std))
-    return Prepare(centre, width, dtype)
+    return InputScaling(centre, width, dtype)
 
 
 def _scaled(x: Tensor) -> Tensor:

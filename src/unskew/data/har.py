@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from unskew.base.errors import UserError, nearest
+from unskew.data.checked_files import check_labels, missing, read_checked
 from unskew.data.dataset import Dataset, Split
-from unskew.data.files import check_labels, missing, read_checked
 
 _STEPS = 128
 _ACTIVITIES = 6

@@ -8,8 +8,8 @@ from typing import overload
 import numpy as np
 
 from unskew.base.errors import UserError
-from unskew.base.per_client import ByRule
-from unskew.data.deal import Rows
+from unskew.base.per_client import ComputedPerClient
+from unskew.data.draw_split import Rows
 
 _STREAM = 0xD3A1  # keeps these draws apart from other generators made from the same run seed
 
@@ -24,7 +24,7 @@ class OnDemand(Sequence[Rows]):
         """piles: rows of each class; rows: of one client; per_client: its classes."""
         self._piles = [pile for pile in piles if len(pile)]
         self._seed, self._clients, self._rows, self._held = seed, clients, rows, per_client
-        self._recent = ByRule(self._drawn)
+        self._recent = ComputedPerClient(self._drawn)
         if not 1 <= per_client <= len(self._piles):
             raise UserError(
                 f"on-demand: expected per_client from 1 to {len(self._piles)}, the classes that have rows, found "

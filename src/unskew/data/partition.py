@@ -10,10 +10,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from unskew.base.errors import UserError
-from unskew.data import cache_of_splits, deal
-from unskew.data.cache_of_splits import Parts
-from unskew.data.deal import Rows
+from unskew.data import draw_split, split_cache
+from unskew.data.draw_split import Rows
 from unskew.data.on_demand import OnDemand
+from unskew.data.split_cache import ClientRowNumbers
 
 Draws = Literal["counts", "released"]
 _CLIENTS = "Number of clients K"
@@ -97,7 +97,7 @@ def split(
     seed: int,
     group: np.ndarray | None = None,
     cache: Path | None = None,
-) -> Parts:
+) -> ClientRowNumbers:
     """Splits the rows of labels over clients; a seed in the partition goes before the argument.
 
     labels [N] in 0..classes-1; group [N], any sortable values. cache: folder that keeps splits drawn by retries.
@@ -110,10 +110,10 @@ def split(
     if cache is None or not isinstance(partition, Dirichlet) or not partition.min:
         return _drawn(partition, labels, classes, seed, group)
     file = cache / f"split-{_key(partition, labels, classes, seed)}.npz"
-    parts = cache_of_splits.load(file, len(labels), partition.clients)
+    parts = split_cache.load(file, len(labels), partition.clients)
     if parts is None:
         parts = _drawn(partition, labels, classes, seed, group)
-        cache_of_splits.store(file, parts)
+        split_cache.store(file, parts)
     return parts
 
 
@@ -132,23 +132,23 @@ def _checked(labels: np.ndarray, classes: int) -> Rows:
     return array.astype(np.int64)
 
 
-def _drawn(partition: Partition, labels: Rows, classes: int, seed: int, group: np.ndarray | None) -> Parts:
+def _drawn(partition: Partition, labels: Rows, classes: int, seed: int, group: np.ndarray | None) -> ClientRowNumbers:
     gen = np.random.default_rng([_STREAM, seed])
     if isinstance(partition, Dirichlet):
         return _dirichlet(partition, labels, classes, seed, gen)
     if isinstance(partition, Group):
-        return Parts(_groups(partition, len(labels), group, gen))
-    piles = deal.by_class(labels, classes)
+        return ClientRowNumbers(_groups(partition, len(labels), group, gen))
+    piles = draw_split.by_class(labels, classes)
     if isinstance(partition, OnDemandRows):
         held = partition.per_client or sum(map(bool, map(len, piles)))
         note = "on-demand: rows are drawn for each client alone, so several clients may hold the same row"
-        return Parts(OnDemand(piles, seed, partition.clients, partition.rows, held), (note,))
+        return ClientRowNumbers(OnDemand(piles, seed, partition.clients, partition.rows, held), (note,))
     if isinstance(partition, Classes):
-        return Parts(_classes(partition, piles, seed, gen))
+        return ClientRowNumbers(_classes(partition, piles, seed, gen))
     if isinstance(partition, Shards):
         note = "shards: rows of a class are cut in file order, not shuffled (FedLMD recipe)"
-        return Parts(_shards(partition, piles, seed, gen), (note,))
-    return Parts(_iid(partition.clients, piles, gen))
+        return ClientRowNumbers(_shards(partition, piles, seed, gen), (note,))
+    return ClientRowNumbers(_iid(partition.clients, piles, gen))
 
 
 def _multiples(value: int, step: int) -> str:
@@ -164,17 +164,17 @@ def _iid(clients: int, piles: list[Rows], gen: np.random.Generator) -> list[Rows
     dealt = np.concatenate([gen.permutation(pile) for pile in piles])
     owner = np.empty(total, np.int64)
     owner[dealt] = gen.permutation(clients)[np.arange(total) % clients]
-    return deal.by_class(owner, clients)
+    return draw_split.by_class(owner, clients)
 
 
-def _dirichlet(p: Dirichlet, labels: Rows, classes: int, seed: int, gen: np.random.Generator) -> Parts:
+def _dirichlet(p: Dirichlet, labels: Rows, classes: int, seed: int, gen: np.random.Generator) -> ClientRowNumbers:
     old = np.random.RandomState(seed) if p.draws == "released" else None
     if old is not None and p.over == "classes":
         raise UserError("dirichlet: no released code draws over classes; type draws: counts or over: clients")
-    blocks = _blocks(p, deal.by_class(labels, classes), gen)
-    each = [_block(p, deal.by_class(labels[b], classes), p.clients // len(blocks), old, gen) for b in blocks]
+    blocks = _blocks(p, draw_split.by_class(labels, classes), gen)
+    each = [_block(p, draw_split.by_class(labels[b], classes), p.clients // len(blocks), old, gen) for b in blocks]
     rows = [block[part] for block, (mine, _, _) in zip(blocks, each) for part in mine]
-    return Parts(rows, tuple(_told(p, [tries for _, tries, _ in each], [least for _, _, least in each])))
+    return ClientRowNumbers(rows, tuple(_told(p, [tries for _, tries, _ in each], [least for _, _, least in each])))
 
 
 def _told(p: Dirichlet, tries: list[int], least: list[int]) -> list[str]:
@@ -198,12 +198,12 @@ def _block(
             f"type min: {sizes.sum() // clients} or fewer clients"
         )
     if old is not None:
-        return deal.released(old, piles, clients, p.alpha, p.cap, p.min, p.retries)
+        return draw_split.released(old, piles, clients, p.alpha, p.cap, p.min, p.retries)
     if p.over == "classes":
-        counts, tries = deal.mixes(gen, sizes, clients, p.alpha), 1
+        counts, tries = draw_split.mixes(gen, sizes, clients, p.alpha), 1
     else:
-        counts, tries = deal.best(gen, sizes, clients, p.alpha, p.cap, p.min, p.retries)
-    return deal.filled(gen, counts, piles), tries, int(counts.sum(axis=0).min())
+        counts, tries = draw_split.best(gen, sizes, clients, p.alpha, p.cap, p.min, p.retries)
+    return draw_split.filled(gen, counts, piles), tries, int(counts.sum(axis=0).min())
 
 
 def _blocks(p: Dirichlet, piles: list[Rows], gen: np.random.Generator) -> list[Rows]:
@@ -235,16 +235,16 @@ def _classes(p: Classes, piles: list[Rows], seed: int, gen: np.random.Generator)
         if p.balanced:
             raise UserError("classes: no released code deals balanced classes; type draws: counts or balanced: false")
         old = np.random.RandomState(seed)
-        holds = deal.qua(old.randint, p.clients, p.per_client, total)
+        holds = draw_split.qua(old.randint, p.clients, p.per_client, total)
         lost = np.flatnonzero(~holds.any(axis=0)).tolist()
         if lost:
             raise UserError(f"classes: released draws leave classes {lost} without a client; type draws: counts")
-        return deal.chunks(holds, [old.permutation(pile) for pile in piles])
+        return draw_split.chunks(holds, [old.permutation(pile) for pile in piles])
     if p.balanced:
-        holds = deal.even(gen, p.clients, p.per_client, total)
+        holds = draw_split.even(gen, p.clients, p.per_client, total)
     else:
-        holds = deal.covered(gen, deal.qua(gen.integers, p.clients, p.per_client, total))
-    return [np.sort(part) for part in deal.chunks(holds, [gen.permutation(pile) for pile in piles])]
+        holds = draw_split.covered(gen, draw_split.qua(gen.integers, p.clients, p.per_client, total))
+    return [np.sort(part) for part in draw_split.chunks(holds, [gen.permutation(pile) for pile in piles])]
 
 
 def _shards(p: Shards, piles: list[Rows], seed: int, gen: np.random.Generator) -> list[Rows]:
@@ -259,9 +259,11 @@ def _shards(p: Shards, piles: list[Rows], seed: int, gen: np.random.Generator) -
     if p.draws == "released":
         old = np.random.RandomState(seed)
         random.Random(seed).shuffle(deck)
-        return deal.dealt(np.array(deck).reshape(p.clients, -1), piles, lambda left: old.choice(left, replace=False))
+        return draw_split.dealt(
+            np.array(deck).reshape(p.clients, -1), piles, lambda left: old.choice(left, replace=False)
+        )
     table = gen.permutation(np.array(deck)).reshape(p.clients, -1)
-    return [np.sort(part) for part in deal.dealt(table, piles, gen.integers)]
+    return [np.sort(part) for part in draw_split.dealt(table, piles, gen.integers)]
 
 
 def _groups(p: Group, total: int, group: np.ndarray | None, gen: np.random.Generator) -> list[Rows]:
@@ -272,7 +274,7 @@ def _groups(p: Group, total: int, group: np.ndarray | None, gen: np.random.Gener
     clients = len(names) if p.clients is None else p.clients
     if clients > len(names):
         raise UserError(f"group: expected at most {len(names)} clients, found {clients}; type clients: {len(names)}")
-    return deal.by_class(deal.loads(gen, np.bincount(member), clients)[member], clients)
+    return draw_split.by_class(draw_split.loads(gen, np.bincount(member), clients)[member], clients)
 
 
 def _key(partition: Dirichlet, labels: Rows, classes: int, seed: int) -> str:

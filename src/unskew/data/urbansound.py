@@ -25,9 +25,9 @@ from scipy.signal import resample_poly
 
 from unskew.base.errors import UserError
 from unskew.data.arrays import DEFAULT_TEST, split_rows
+from unskew.data.checked_files import missing, read_checked
 from unskew.data.dataset import Dataset, Split
-from unskew.data.files import missing, read_checked
-from unskew.data.split import stratified
+from unskew.data.stratified_split import stratified
 
 NAME = "urbansound8k"
 FOLDER = "UrbanSound8K"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from unskew.models.layers import innermost
 from unskew.models.model import Model
+from unskew.models.seeded_dropout import innermost
 
 
 def to_channels_last(x: Tensor, model: Model) -> Tensor:

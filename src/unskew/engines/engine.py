@@ -1,4 +1,4 @@
-"""What every engine offers, and what it is made of. No engine knows any method; engines/registry.py has their names."""
+"""The interface of every engine. No engine knows any method; engine_registry.py lists the engines."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from unskew.base.tree import State, Tree
-from unskew.client.context import ClientContext
+from unskew.client.client_context import ClientContext
+from unskew.client.client_rows import ClientRows
 from unskew.client.round import prepare_batch
-from unskew.client.rows import ClientRows
 from unskew.protocol.method import Method
 from unskew.protocol.server_view import StandIn
-from unskew.protocol.view import Batch, at_least_float32
+from unskew.protocol.step_view import Batch, at_least_float32
 from unskew.wire.message import ClientReply, CohortReply, Received
 
 Run = Callable[[State, Tensor], Tensor]  # from state and rows to logits
@@ -26,20 +26,20 @@ AT_ONCE = (
 
 
 @dataclass(frozen=True)
-class Score:
+class ConfusionScore:
     """Predictions on a set of rows: confusion [true, predicted] and the sum of the cross-entropies."""
 
     confusion: Tensor
     loss: float
 
 
-def sum_of(scores: Iterable[Score]) -> Score:
+def sum_of(scores: Iterable[ConfusionScore]) -> ConfusionScore:
     """Scores of several sets of rows, or of several models on the same rows, together."""
     all_of = list(scores)
-    return Score(torch.stack([s.confusion for s in all_of]).sum(0), sum(s.loss for s in all_of))
+    return ConfusionScore(torch.stack([s.confusion for s in all_of]).sum(0), sum(s.loss for s in all_of))
 
 
-class Stacked(NamedTuple):
+class StackedMessages(NamedTuple):
     """Messages with a leading axis: their tensors [m, ...], the order of the rows, and each one's factor in it."""
 
     tensors: list[Tensor]
@@ -48,7 +48,7 @@ class Stacked(NamedTuple):
 
 
 # Adds all messages to totals in float64, in that order.
-AddUp = Callable[[list[Tensor], list[Stacked]], None]
+AddUp = Callable[[list[Tensor], list[StackedMessages]], None]
 
 
 class Engine(Protocol):
@@ -81,7 +81,7 @@ class Engine(Protocol):
         """At the end of a round: whether all that was handed out as finite is. After a False, only what was seen is."""
         ...
 
-    def evaluate(self, round: int, received: Received, split: str) -> Score: ...
+    def evaluate(self, round: int, received: Received, split: str) -> ConfusionScore: ...
 
     def close(self) -> None: ...
 
@@ -108,12 +108,12 @@ class EngineContext(ClientContext):
         x, y = torch.cat([s.x for s in rows.values()]), torch.cat([s.y for s in rows.values()])
         return ClientRows(x, y, index, self.task.classes, lambda x: x, self.dtype, more=more)
 
-    def score(self, round: int, received: Received, split: str, first: int, last: int) -> Score:
+    def score(self, round: int, received: Received, split: str, first: int, last: int) -> ConfusionScore:
         """Predictions on rows first..last of a split."""
         method, _ = self.at_round_on_device(round)
         x, y = (column[first:last] for column in self.splits[split])
         confusion, loss = self.scored(method, received, self.layout(self.client_rows.prepare(x)), y, self.model.run)
-        return Score(confusion.cpu(), float(loss))
+        return ConfusionScore(confusion.cpu(), float(loss))
 
     def scored(self, method: Method, received: Received, x: Tensor, y: Tensor, run: Run) -> tuple[Tensor, Tensor]:
         """Confusion and summed cross-entropy of prepared rows, in eval mode, through every part's `batch`.

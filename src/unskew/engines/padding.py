@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Padding:
+class PaddingCount:
     """Rows of all steps: those that clients trained on, and those computed, with what fills a client's last batch."""
 
     needed: int = 0

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from unskew.base.bitcast import bits
 from unskew.base.tree import Message, State
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Part
-from unskew.protocol.registry import method, part
 from unskew.protocol.update_codec import Form, OutgoingUpdate
 
 
@@ -27,16 +27,16 @@ class Bfloat16(Part):
 
     travels_as = "bf16: 2 bytes an entry"
 
-    def seal(self, letter: OutgoingUpdate) -> tuple[Message, State]:
+    def seal(self, outgoing: OutgoingUpdate) -> tuple[Message, State]:
         # The bits as int16, a type that every serialiser has.
-        rounded = {n: d.to(torch.bfloat16) for n, d in letter.update.items()}  # (1)
+        rounded = {n: d.to(torch.bfloat16) for n, d in outgoing.update.items()}  # (1)
         codes = {n: {"bf16": bits(d, torch.int16)} for n, d in rounded.items()}
-        return letter.sealed(codes), {}
+        return outgoing.with_codes(codes), {}
 
-    def open(self, letter: OutgoingUpdate) -> Message:
-        codes = letter.codes(_form)
-        return letter.opened(
-            {n: code["bf16"].view(torch.bfloat16).to(letter.start[n].dtype) for n, code in codes.items()}  # (2)
+    def open(self, outgoing: OutgoingUpdate) -> Message:
+        codes = outgoing.codes(_form)
+        return outgoing.with_update(
+            {n: code["bf16"].view(torch.bfloat16).to(outgoing.start[n].dtype) for n, code in codes.items()}  # (2)
         )
 
 

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 from unskew.base.tree import State, Value
 from unskew.protocol.client_view import End
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Artefact, Part
-from unskew.protocol.registry import method, part
 from unskew.protocol.server_view import Messages, Server
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 
 
 @part("ce")
@@ -38,7 +38,7 @@ class Average(Part):
     sends = {"weights": Artefact("weights", reduce="mean")}
 
     def up(self, end: End) -> tuple[dict[str, Value], State]:
-        return {"weights": end.final}, end.mine
+        return {"weights": end.final}, end.part_state
 
     def merge(self, server: Server, messages: Messages) -> Server:
         return server.replace(model=messages.mean("weights"))  # (2)

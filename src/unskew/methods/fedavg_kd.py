@@ -12,10 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from unskew.methods.shared.distil import masked_kl
+from unskew.methods.shared.distillation_losses import masked_kl
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Part
-from unskew.protocol.registry import method, part
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 
 
 @part("kd")

@@ -17,8 +17,8 @@ from unskew.base.tree import State, Value
 from unskew.models.model import Model
 from unskew.protocol.client_view import End
 from unskew.protocol.method import Task
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Artefact, Part
-from unskew.protocol.registry import method, part
 from unskew.protocol.server_view import Messages, Server
 
 
@@ -36,13 +36,15 @@ class AverageMomentum(Part):
         return {name: model.initial[name].new_zeros(model.initial[name].shape) for name in model.shared}
 
     def up(self, end: End) -> tuple[dict[str, Value], State]:
-        return {"weights": end.final}, end.mine
+        return {"weights": end.final}, end.part_state
 
     def merge(self, server: Server, messages: Messages) -> Server:
-        mean, w, old = messages.mean("weights"), server.model, server.mine
+        mean, w, old = messages.mean("weights"), server.model, server.part_state
         d = {name: w[name] - mean[name] for name in old}  # (1)
         v = {name: self.beta * old[name] + d[name] for name in old}  # (2)
-        return server.replace(model=mean | {name: mean[name] - self.beta * old[name] for name in old}, mine=v)  # (3)
+        return server.replace(
+            model=mean | {name: mean[name] - self.beta * old[name] for name in old}, part_state=v
+        )  # (3)
 
 
 method("fedavgm", "fedavg", "avgm")

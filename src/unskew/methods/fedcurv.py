@@ -21,10 +21,10 @@ from unskew.base.tree import PartState, State, Value
 from unskew.models.model import Model
 from unskew.protocol.client_view import Client, Newcomer
 from unskew.protocol.method import Task
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Artefact, Exchange, Part, Sizes
-from unskew.protocol.registry import method, part
 from unskew.protocol.server_view import Messages, Server
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 
 
 @part("curv")
@@ -53,29 +53,29 @@ class Curvature(Part):
         return _zeros(model)
 
     def down(self, server: Server) -> dict[str, Value]:
-        return {"U": server.mine["u"], "V": server.mine["v"]}
+        return {"U": server.part_state["u"], "V": server.part_state["v"]}
 
     def loss(self, view: View) -> Tensor:
         terms = []
         for name, w in view.parameters.items():
             if name not in view.received["U"]:
                 continue
-            p = view.received["U"][name] - view.mine["u"][name]  # (3)
-            q = view.received["V"][name] - view.mine["v"][name]
+            p = view.received["U"][name] - view.part_state["u"][name]  # (3)
+            q = view.received["V"][name] - view.part_state["v"][name]
             terms.append((p * w * w - 2 * q * w).sum())
         return self.lam * torch.stack(terms).sum()  # (4)
 
     def share(self, client: Client) -> tuple[dict[str, Value], PartState]:
         u = self._fisher(client)  # (1)
         v = {name: u[name] * client.state[name] for name in u}
-        du, dv = (_minus(new, client.mine[key]) for key, new in (("u", u), ("v", v)))
+        du, dv = (_minus(new, client.part_state[key]) for key, new in (("u", u), ("v", v)))
         return {"du": du, "dv": dv}, {"u": u, "v": v}  # (2)
 
     def collect(self, server: Server, shared: Messages) -> Server:
         if not shared:
             return server
-        sums = {key: _plus(total, shared.sum(f"d{key}")) for key, total in server.mine.items()}
-        return server.replace(mine=sums)  # (2)
+        sums = {key: _plus(total, shared.sum(f"d{key}")) for key, total in server.part_state.items()}
+        return server.replace(part_state=sums)  # (2)
 
     def _fisher(self, client: Client) -> State:
         """Mean over batches of the squared gradient; a batch that is padding only does not count."""

@@ -20,11 +20,11 @@ import numpy as np
 from pydantic import Field
 
 from unskew.base.tree import Rows, State, Value
-from unskew.methods.shared.subset import subset
+from unskew.methods.shared.shared_subset import subset
 from unskew.protocol.client_view import Client
 from unskew.protocol.method import Method
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
-from unskew.protocol.registry import method, part
 from unskew.protocol.server_view import Messages, Server
 from unskew.protocol.work import Work
 
@@ -57,15 +57,15 @@ class SharedRows(Part):
 
     def share(self, client: Client) -> tuple[dict[str, Value], State]:
         x, y, keep = client.rows(client.draws["pick"])
-        return {"rows": Rows(x, keep), "labels": Rows(y, keep)}, client.mine
+        return {"rows": Rows(x, keep), "labels": Rows(y, keep)}, client.part_state
 
     def collect(self, server: Server, shared: Messages) -> Server:
-        return server.replace(mine={name: shared.rows(name) for name in self.shares}) if shared else server  # (1)
+        return server.replace(part_state={name: shared.rows(name) for name in self.shares}) if shared else server  # (1)
 
     def down(self, server: Server) -> dict[str, Value]:
-        return dict(server.mine)
+        return dict(server.part_state)
 
-    def streams(self, received: dict, mine: State) -> dict[str, Stream]:
+    def streams(self, received: dict, part_state: State) -> dict[str, Stream]:
         # (2); weights count the client's own rows, as they always do: (3)
         return {"rows": Stream(received["rows"], received["labels"], "join")} if received else {}
 

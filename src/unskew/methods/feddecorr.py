@@ -15,9 +15,9 @@ to the code. Filler rows of a partial batch do not count.
 from pydantic import Field
 from torch import Tensor
 
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Part
-from unskew.protocol.registry import method, part
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 
 
 def decorrelation(z: Tensor, w: Tensor) -> Tensor:

@@ -19,10 +19,10 @@ from pydantic import Field
 from torch import Tensor
 
 from unskew.methods.fedlmd_tf import TeacherFreeMasking
-from unskew.methods.shared.distil import majority, masked_kl, others
+from unskew.methods.shared.distillation_losses import majority, masked_kl, others
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Part
-from unskew.protocol.registry import method, part
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 from unskew.protocol.work import Work
 
 
@@ -38,7 +38,7 @@ class LabelMaskingDistillation(Part):
 
     neutral = {"beta": 0.0}
 
-    def now(self, round: int, work: Work) -> tuple[Part, Work]:
+    def at_round(self, round: int, work: Work) -> tuple[Part, Work]:
         return (TeacherFreeMasking(self.beta, self.tau) if round <= self.switch else self), work
 
     def loss(self, view: View) -> Tensor:

@@ -16,10 +16,10 @@ from pydantic import Field
 from torch import Tensor
 
 from unskew.base.tree import State
-from unskew.methods.shared.distil import majority, uniform_kl, uniform_teacher
+from unskew.methods.shared.distillation_losses import majority, uniform_kl, uniform_teacher
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Part
-from unskew.protocol.registry import method, part
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 
 
 @part("lmd-tf")

@@ -13,9 +13,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Part
-from unskew.protocol.registry import method, part
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 
 
 @part("ls")

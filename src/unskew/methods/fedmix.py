@@ -26,10 +26,10 @@ from torch.nn import functional as F
 
 from unskew.base.tree import Rows, State, Value, numbered
 from unskew.protocol.client_view import Client
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
-from unskew.protocol.registry import method, part
 from unskew.protocol.server_view import Messages, Server
-from unskew.protocol.view import Batch, View, at_least_float32
+from unskew.protocol.step_view import Batch, View, at_least_float32
 
 
 @part("mix")
@@ -78,15 +78,15 @@ class MeanAugmentation(Part):
         whole = keep.view(pick.shape).all(1)
         if self.same_class:
             whole = whole & (label.view(pick.shape) == label.view(pick.shape)[:, :1]).all(1)
-        return {"means": Rows(means, whole), "labels": Rows(labels, whole)}, client.mine
+        return {"means": Rows(means, whole), "labels": Rows(labels, whole)}, client.part_state
 
     def collect(self, server: Server, shared: Messages) -> Server:
-        return server.replace(mine={name: shared.rows(name) for name in self.shares}) if shared else server
+        return server.replace(part_state={name: shared.rows(name) for name in self.shares}) if shared else server
 
     def down(self, server: Server) -> dict[str, Value]:
-        return dict(server.mine)
+        return dict(server.part_state)
 
-    def streams(self, received: dict, mine: State) -> dict[str, Stream]:
+    def streams(self, received: dict, part_state: State) -> dict[str, Stream]:
         return {"means": Stream(received["means"], received["labels"])} if received else {}
 
     def loss(self, view: View) -> Tensor:

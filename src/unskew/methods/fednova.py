@@ -21,8 +21,8 @@ from unskew.base.tree import State, Value
 from unskew.methods.fedprox import Proximal
 from unskew.protocol.client_view import End
 from unskew.protocol.method import Method
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Artefact, Part
-from unskew.protocol.registry import method, part
 from unskew.protocol.server_view import Messages, Server
 from unskew.protocol.work import Work
 
@@ -57,7 +57,7 @@ class Nova(Part):
         sent: dict[str, Value] = {"direction": {n: -d / a for n, d in end.update.items()}}  # (1)
         sent["tau"] = a if self.tau == "effective" else end.steps
         rest = {name: t for name, t in end.final.items() if name not in end.parameters}
-        return sent | ({"statistics": rest} if rest else {}), end.mine
+        return sent | ({"statistics": rest} if rest else {}), end.part_state
 
     def merge(self, server: Server, messages: Messages) -> Server:
         tau_eff, d = messages.mean("tau"), messages.mean("direction")  # (2)

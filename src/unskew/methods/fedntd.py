@@ -13,10 +13,10 @@ Differs: nothing; tau^2 is in the authors' code, and tau is what its configurati
 from pydantic import Field
 from torch import Tensor
 
-from unskew.methods.shared.distil import masked_kl, others
+from unskew.methods.shared.distillation_losses import masked_kl, others
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Part
-from unskew.protocol.registry import method, part
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 
 
 @part("ntd")

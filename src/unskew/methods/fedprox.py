@@ -13,9 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Part
-from unskew.protocol.registry import method, part
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 from unskew.protocol.work import Work
 
 
@@ -27,7 +27,7 @@ class Proximal(Part):
 
     neutral = {"mu": 0.0}
 
-    def now(self, round: int, work: Work) -> tuple["Proximal", Work]:
+    def at_round(self, round: int, work: Work) -> tuple["Proximal", Work]:
         return self, replace(work, prox_strength=self.mu)  # for those who count effective steps
 
     def loss(self, view: View) -> Tensor:

@@ -34,15 +34,15 @@ from torch.nn import functional as F
 
 from unskew.base.errors import UserError
 from unskew.base.tree import Rows, State, Value
-from unskew.methods.shared.distance import distance_correlation
-from unskew.methods.shared.subset import subset
+from unskew.methods.shared.distance_corr import distance_correlation
+from unskew.methods.shared.shared_subset import subset
 from unskew.models.model import Model
 from unskew.protocol.client_view import Client
 from unskew.protocol.method import Method, Task
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
-from unskew.protocol.registry import method, part
 from unskew.protocol.server_view import Messages, Server
-from unskew.protocol.view import Batch, View, at_least_float32
+from unskew.protocol.step_view import Batch, View, at_least_float32
 from unskew.protocol.work import Work
 
 CUTS = {"mobilenet_v2": 1, "audionet": 2, "harnet": 2}
@@ -81,7 +81,7 @@ class FLea(Part):
         # Owners: a client for each row of the buffer. Pairs: i times the number of clients plus j, for each of (8).
         return {"owners": none, "pairs": none}
 
-    def now(self, round: int, work: Work) -> tuple[Part, Work]:
+    def at_round(self, round: int, work: Work) -> tuple[Part, Work]:
         if self.preset != "released":
             return self, work
         falling = replace(self, lam2=self.lam2 * max(1 - (round - 1) / 30, 1 / 3))
@@ -95,7 +95,7 @@ class FLea(Part):
             return {"pick": subset(generator, sizes.rows, self.fraction, 1, self.preset == "released")}
         return {"beta": generator.beta(self.a, self.a, (sizes.steps, sizes.batch))} if when == "steps" else {}
 
-    def streams(self, received: dict, mine: State) -> dict[str, Stream]:
+    def streams(self, received: dict, part_state: State) -> dict[str, Stream]:
         return {"buffer": Stream(received["features"], received["labels"])} if received else {}
 
     def loss(self, view: View) -> tuple[Tensor, State]:
@@ -126,30 +126,30 @@ class FLea(Part):
     def share(self, client: Client) -> tuple[dict[str, Value], State]:
         x, y, keep = client.rows(client.draws["pick"])
         features = client.at(x, self._cut(client.model))  # (7)
-        return {"features": Rows(features, keep), "labels": Rows(y, keep)}, client.mine
+        return {"features": Rows(features, keep), "labels": Rows(y, keep)}, client.part_state
 
     def collect(self, server: Server, shared: Messages) -> Server:
-        sent, had = shared.each("labels"), server.mine
+        sent, had = shared.each("labels"), server.part_state
         if not sent:  # nobody took part, and features live for one round
-            return server.replace(mine={name: t if name == "pairs" else t[:0] for name, t in had.items()})
+            return server.replace(part_state={name: t if name == "pairs" else t[:0] for name, t in had.items()})
         now = had["pairs"].new_tensor([client for client, _ in sent])
         met = torch.unique(had["owners"])[:, None] * server.task.clients + now  # who is here now got what was there
-        mine = {
+        buffer = {
             "features": shared.rows("features"),
             "labels": shared.rows("labels"),
             "owners": now.repeat_interleave(now.new_tensor([len(y) for _, y in sent])),
             "pairs": torch.unique(torch.cat([had["pairs"], met.flatten()])),
         }
-        return server.replace(mine=mine)
+        return server.replace(part_state=buffer)
 
     def down(self, server: Server) -> dict[str, Value]:
-        return {name: server.mine[name] for name in self.broadcasts} if len(server.mine["owners"]) else {}
+        return {name: server.part_state[name] for name in self.broadcasts} if len(server.part_state["owners"]) else {}
 
     def report(self, server: Server) -> dict[str, float]:
-        owners, pairs, task = server.mine["owners"], server.mine["pairs"], server.task
+        owners, pairs, task = server.part_state["owners"], server.part_state["pairs"], server.task
         exposure = 100 * len(pairs) / task.clients**2  # (8)
         told = {"buffer": len(owners), "owners": len(torch.unique(owners)), "exposure": exposure}
-        labels: Any = server.mine.get("labels", owners)
+        labels: Any = server.part_state.get("labels", owners)
         counts = labels.sum(0) if labels.ndim > 1 else torch.bincount(labels, minlength=task.classes)
         return told | {f"buffer/{c}": count for c, count in enumerate(counts.tolist())}
 

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from unskew.base.tree import Message, State
-from unskew.models.layers import uniform
+from unskew.models.seeded_dropout import uniform
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Part, Sizes
-from unskew.protocol.registry import method, part
 from unskew.protocol.update_codec import Form, OutgoingUpdate
 
 LEVELS = 127
@@ -53,15 +53,17 @@ class Int8(Part):
     def draws(self, when: str, sizes: Sizes, generator: np.random.Generator) -> dict:
         return {"seed": generator.integers(2**31)} if when == "seal" else {}
 
-    def seal(self, letter: OutgoingUpdate) -> tuple[Message, State]:
-        update = letter.update
+    def seal(self, outgoing: OutgoingUpdate) -> tuple[Message, State]:
+        update = outgoing.update
         sizes = [d.numel() for d in update.values()]
-        u = torch.split(uniform(letter.draws["seed"], sum(sizes)), sizes)
+        u = torch.split(uniform(outgoing.draws["seed"], sum(sizes)), sizes)
         codes = {n: quantise(d, mine.view(d.shape)) for (n, d), mine in zip(update.items(), u)}
-        return letter.sealed(codes), {}
+        return outgoing.with_codes(codes), {}
 
-    def open(self, letter: OutgoingUpdate) -> Message:
-        return letter.opened({n: restore(code, letter.start[n]) for n, code in letter.codes(_form).items()})  # (3)
+    def open(self, outgoing: OutgoingUpdate) -> Message:
+        return outgoing.with_update(
+            {n: restore(code, outgoing.start[n]) for n, code in outgoing.codes(_form).items()}
+        )  # (3)
 
 
 def _form(like: Tensor) -> Form:

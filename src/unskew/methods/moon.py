@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from unskew.base.tree import State, Value
 from unskew.models.model import Model
 from unskew.protocol.client_view import End, Newcomer
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Part
-from unskew.protocol.registry import method, part
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 
 
 def contrast(z: Tensor, near: Tensor, far: Tensor, tau: Tensor | float) -> Tensor:
@@ -43,7 +43,7 @@ class Moon(Part):
 
     def loss(self, view: View) -> Tensor:
         cut = view.feature
-        l_con = contrast(view.at(cut), view.teacher.at(cut), view.frozen(view.mine).at(cut), self.tau)
+        l_con = contrast(view.at(cut), view.teacher.at(cut), view.frozen(view.part_state).at(cut), self.tau)
         return self.mu * view.mean(l_con)  # (3)
 
     def up(self, end: End) -> tuple[dict[str, Value], State]:

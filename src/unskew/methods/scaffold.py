@@ -20,10 +20,10 @@ from unskew.base.tree import State, Value
 from unskew.models.model import Model
 from unskew.protocol.client_view import End, Newcomer
 from unskew.protocol.method import Method, Task
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Artefact, Part
-from unskew.protocol.registry import method, part
 from unskew.protocol.server_view import Messages, Server
-from unskew.protocol.view import View
+from unskew.protocol.step_view import View
 from unskew.protocol.work import Work
 
 
@@ -49,22 +49,24 @@ class Scaffold(Part):
         return _zeros(model)
 
     def down(self, server: Server) -> dict[str, Value]:
-        return {"c": server.mine}
+        return {"c": server.part_state}
 
     def loss(self, view: View) -> Tensor:
-        c, mine = view.received["c"], view.mine
-        terms = [((c[n] - mine[n]) * w).sum() for n, w in view.parameters.items() if n in c]
+        c, own = view.received["c"], view.part_state
+        terms = [((c[n] - own[n]) * w).sum() for n, w in view.parameters.items() if n in c]
         return torch.stack(terms).sum()  # (1)
 
     def up(self, end: End) -> tuple[dict[str, Value], State]:
         scale = end.lr * end.effective_steps
-        c, old = end.received["c"], end.mine
+        c, old = end.received["c"], end.part_state
         new = {n: old[n] - c[n] - d / scale for n, d in end.update.items()}  # (2), update = w_k - w^t
         return {"dc": {n: new[n] - old[n] for n in new}}, new  # (3)
 
     def merge(self, server: Server, messages: Messages) -> Server:
         total = messages.sum("dc")
-        return server.replace(mine={n: c + total[n] / server.task.clients for n, c in server.mine.items()})  # (4)
+        return server.replace(
+            part_state={n: c + total[n] / server.task.clients for n, c in server.part_state.items()}
+        )  # (4)
 
 
 def _zeros(model: Model) -> State:

@@ -21,8 +21,8 @@ from torch import Tensor
 from unskew.base.tree import Message, State, numbered
 from unskew.models.model import Model
 from unskew.protocol.client_view import Newcomer
+from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Part
-from unskew.protocol.registry import method, part
 from unskew.protocol.update_codec import Form, OutgoingUpdate
 
 INDEX = {torch.uint8: 2**8, torch.uint16: 2**16, torch.int32: 2**31, torch.int64: 2**63}  # type -> places it can name
@@ -56,25 +56,25 @@ class TopK(Part):
         tensors = {name: model.initial[name] for name in model.shared}
         return {name: torch.zeros_like(t) for name, t in tensors.items() if self._form(t)}
 
-    def seal(self, letter: OutgoingUpdate) -> tuple[Message, State]:
+    def seal(self, outgoing: OutgoingUpdate) -> tuple[Message, State]:
         codes, rest = {}, {}
-        for name, d in letter.update.items():
+        for name, d in outgoing.update.items():
             if form := self._form(d):
-                g = (d + letter.mine[name]).flatten()  # (1)
+                g = (d + outgoing.part_state[name]).flatten()  # (1)
                 at = largest(g, self._count(d))  # (2)
                 codes[name] = {"at": at.to(form["at"][0]), "values": g[at]}
                 rest[name] = g.scatter(0, at, 0).view(d.shape)  # (3)
-        return letter.sealed(codes), rest
+        return outgoing.with_codes(codes), rest
 
-    def open(self, letter: OutgoingUpdate) -> Message:
+    def open(self, outgoing: OutgoingUpdate) -> Message:
         update, fine = {}, {}
-        for name, code in letter.codes(self._form).items():
-            like, at = letter.start[name], code["at"].long()
+        for name, code in outgoing.codes(self._form).items():
+            like, at = outgoing.start[name], code["at"].long()
             fine[name] = (at[0] >= 0) & (at[-1] < like.numel()) & (at.diff() > 0).all()
             places = at.clamp(0, like.numel() - 1)  # the answer is asked for once, below
             update[name] = like.new_zeros(like.numel()).scatter(0, places, code["values"]).view(like.shape)  # (4)
-        letter.refuse_unless(fine, "indices within the tensor, each larger than the one before")
-        return letter.opened(update)
+        outgoing.refuse_unless(fine, "indices within the tensor, each larger than the one before")
+        return outgoing.with_update(update)
 
     def _count(self, like: Tensor) -> int:
         return max(1, round(self.fraction * like.numel()))

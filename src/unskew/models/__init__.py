@@ -6,14 +6,14 @@ import torch
 from torch import nn
 
 from unskew.base.errors import UserError, nearest
-from unskew.models import timm
+from unskew.models import timm_models
+from unskew.models.audio_and_motion import audionet, harnet
 from unskew.models.cnn import cnn, cnn5x5, mlp
 from unskew.models.lenet import lenet
 from unskew.models.mobilenet import mobilenet_v2
 from unskew.models.model import Model
 from unskew.models.norms import BatchNormPolicy
 from unskew.models.resnet import resnet8, resnet8_batchstats, resnet18, resnet18_cifar
-from unskew.models.sensor import audionet, harnet
 
 ZOO: dict[str, Callable[[tuple[int, ...], int], nn.Sequential]] = {
     "cnn": cnn,
@@ -49,7 +49,7 @@ def blocks(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            return ZOO[name](shape, classes) if name in ZOO else timm.build(name, shape, classes)
+            return ZOO[name](shape, classes) if name in ZOO else timm_models.build(name, shape, classes)
         except (ValueError, RuntimeError, ZeroDivisionError, AssertionError) as error:
             if len(shape) != 3:
                 raise UserError(
@@ -61,10 +61,10 @@ def blocks(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn
 
 def check_name(name: str) -> None:
     """Refuse a name that neither the zoo nor timm has."""
-    if name.startswith(timm.PREFIX):
-        timm.check(name)
+    if name.startswith(timm_models.PREFIX):
+        timm_models.check(name)
     elif name not in ZOO:
-        known = f"{', '.join(ZOO)}, {timm.PREFIX}NAME"
+        known = f"{', '.join(ZOO)}, {timm_models.PREFIX}NAME"
         raise UserError(f"model.name: expected one of {known}, found {name!r}{nearest(name, ZOO)}")
 
 

@@ -14,8 +14,8 @@ from torch.func import functional_call
 
 from unskew.base.errors import UserError
 from unskew.base.tree import Role, State
-from unskew.models.layers import SeededDropout, replace_dropout
 from unskew.models.norms import BatchNormPolicy, freeze_batchnorm, norm_tensors, replace_batchnorm
+from unskew.models.seeded_dropout import SeededDropout, replace_dropout
 
 
 class Model:

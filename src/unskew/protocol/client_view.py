@@ -11,7 +11,7 @@ from torch import Tensor
 from unskew.base.errors import UserError
 from unskew.base.tree import PartState, State
 from unskew.models.model import Model
-from unskew.protocol.view import Frozen
+from unskew.protocol.step_view import FrozenModel
 
 
 class ClientFacts(NamedTuple):
@@ -28,13 +28,15 @@ class End:
 
     start: State
     final: State
-    mine: PartState
+    part_state: PartState
     received: dict[str, Any]
     facts: ClientFacts
     steps: Tensor
     effective_steps: Tensor  # a_k
     lr: Tensor
     parameters: tuple[str, ...]  # names of the trained tensors that are not the client's own
+
+    mine = property(lambda self: self.part_state)  # the old name, for one version
 
     @property
     def update(self) -> State:
@@ -57,13 +59,15 @@ class Client:
 
     model: Model
     state: State
-    mine: PartState
+    part_state: PartState
     draws: State
     facts: ClientFacts
     _x: Tensor  # rows of all clients
     _y: Tensor
     _index: Tensor  # [n] where this client's rows are; -1 pads
     _prepare: Any
+
+    mine = property(lambda self: self.part_state)  # the old name, for one version
 
     def rows(self, pick: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x, y and keep of the picked positions [p]; -1, and a position beyond the client's rows, pick nothing."""
@@ -81,4 +85,4 @@ class Client:
         """The current model's output at a cut."""
         if not self.state:
             raise UserError("share() looks at the model, which its Exchange(model=False) does not send; set model=True")
-        return Frozen(self.model, self.state, x).at(cut)
+        return FrozenModel(self.model, self.state, x).at(cut)

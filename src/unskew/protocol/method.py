@@ -10,7 +10,7 @@ import torch
 
 from unskew.base.errors import UserError
 from unskew.protocol.part import Part
-from unskew.protocol.update_codec import Place
+from unskew.protocol.update_codec import UpdateLocation
 from unskew.protocol.work import Work
 
 P = TypeVar("P", bound=Part)
@@ -24,7 +24,7 @@ class Task:
     classes: int
     shape: tuple[int, ...]
     rounds: int
-    work_at: Callable[[int], Work]  # the work of a round, before `now`
+    work_at: Callable[[int], Work]  # the work of a round, before `at_round`
     preset: str = "paper"
 
     @property
@@ -66,12 +66,12 @@ class Method:
         return tuple(sorted(found, key=_opens))
 
     @property
-    def update(self) -> Place:
+    def update(self) -> UpdateLocation:
         """Where the update of the model is in a message."""
         owner = next(part for part in self.parts if part.owner)
         for name, artefact in owner.sends.items():
             if artefact.kind == "weights" and artefact.reduce in ("mean", "sum"):
-                return Place(owner.name, name, artefact.update)
+                return UpdateLocation(owner.name, name, artefact.update)
         raise UserError(
             f"method: expected weights from {owner.name}, found {', '.join(owner.sends) or 'nothing'}; there is no "
             f"update for {', '.join(part.name for part in self.seals)} to work on"
@@ -93,7 +93,7 @@ class Method:
         """The parts and the work in force in a round."""
         parts, work = [], task.work_at(round)
         for part in self.parts:
-            part, work = part.now(round, work)
+            part, work = part.at_round(round, work)
             parts.append(part)
         return replace(self, parts=tuple(parts)), work
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from unskew.protocol.client_view import Client, End, Newcomer
     from unskew.protocol.method import Method, Task
     from unskew.protocol.server_view import Messages, Server, StandIn
+    from unskew.protocol.step_view import Batch, View
     from unskew.protocol.update_codec import OutgoingUpdate
-    from unskew.protocol.view import Batch, View
     from unskew.protocol.work import Work
 
 Kind = Literal[
@@ -115,12 +115,12 @@ class Part:
         """State of the server before round 1; like a client's, tensors by name that may be grouped once."""
         return {}
 
-    def now(self, round: int, work: Work) -> tuple[Part, Work]:
+    def at_round(self, round: int, work: Work) -> tuple[Part, Work]:
         """The part and the work in force in this round; it may be another part if neither keeps state."""
         return self, work
 
     # training
-    def streams(self, received: dict[str, Any], mine: PartState) -> dict[str, Stream]:
+    def streams(self, received: dict[str, Any], part_state: PartState) -> dict[str, Stream]:
         """Further rows for this round; an empty one is not seen by the loss."""
         return {}
 
@@ -155,20 +155,20 @@ class Part:
         and not on its state or the numbers in its rows: every reply is held to what zeros give (client/dry_run.py).
         Rows that belong together, such as features and labels, have the same number of rows.
         """
-        return {}, end.mine
+        return {}, end.part_state
 
     def share(self, client: Client) -> tuple[dict[str, Value], PartState]:
         """Artefacts outside training, at `exchange`, and the client's new state; an empty one keeps the old."""
-        return {}, client.mine
+        return {}, client.part_state
 
-    def seal(self, letter: OutgoingUpdate) -> tuple[Message, PartState]:
+    def seal(self, outgoing: OutgoingUpdate) -> tuple[Message, PartState]:
         """What leaves in place of the message, and the client's new state; an empty one keeps the old."""
-        return letter.message, letter.mine
+        return outgoing.message, outgoing.part_state
 
     # server
-    def open(self, letter: OutgoingUpdate) -> Message:
+    def open(self, outgoing: OutgoingUpdate) -> Message:
         """The inverse of `seal`, before anything is added up; believes nothing that it can check."""
-        return letter.message
+        return outgoing.message
 
     def stand_ins(self, server: Server, absent: list[int]) -> dict[int, StandIn]:
         """Rows that train in place of absent clients."""

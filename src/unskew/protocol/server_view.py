@@ -55,11 +55,16 @@ class Server:
     """The server as one part sees it; hooks return a changed copy (`replace`)."""
 
     model: State
-    mine: PartState
+    part_state: PartState
     round: int
     net: Model
     task: Task
     generator: Callable[..., np.random.Generator]  # keyed draws: generator("shuffle")
 
     def replace(self, **changes: Any) -> Server:
+        """A copy of the server with these fields changed."""
+        if "mine" in changes:  # the old name of `part_state`, for one version
+            changes["part_state"] = changes.pop("mine")
         return replace(self, **changes)
+
+    mine = property(lambda self: self.part_state)  # the old name, for one version

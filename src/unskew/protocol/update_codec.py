@@ -20,7 +20,7 @@ from unskew.base.tree import Message, PartState, State
 Form = dict[str, tuple[torch.dtype, tuple[int, ...]]]  # word -> type and shape of one tensor of a code
 
 
-class Place(NamedTuple):
+class UpdateLocation(NamedTuple):
     """Where the update is in a message."""
 
     part: str
@@ -33,11 +33,13 @@ class OutgoingUpdate:
     """One client's message; on the client with the part's own state and draws."""
 
     message: Message
-    place: Place
+    place: UpdateLocation
     start: State  # the model that the client received
     names: tuple[str, ...]  # of the tensors in the update
-    mine: PartState = field(default_factory=dict)
+    part_state: PartState = field(default_factory=dict)
     draws: State = field(default_factory=dict)
+
+    mine = property(lambda self: self.part_state)  # the old name, for one version
 
     @property
     def update(self) -> State:
@@ -45,7 +47,7 @@ class OutgoingUpdate:
         sent = self._sent
         return {name: sent[name] if self.place.relative else sent[name] - self.start[name] for name in self.names}
 
-    def sealed(self, codes: dict[str, State]) -> Message:
+    def with_codes(self, codes: dict[str, State]) -> Message:
         """The message with some tensors of the update replaced by their codes."""
         coded = {f"{name} {word}": t for name, code in codes.items() for word, t in code.items()}
         return self._with({name: t for name, t in self._sent.items() if name not in codes} | coded)
@@ -66,7 +68,7 @@ class OutgoingUpdate:
             raise UserError(f"{self._where}: expected only what was agreed on, found {strange[0]!r} too")
         return cast(dict[str, State], codes)
 
-    def opened(self, update: State) -> Message:
+    def with_update(self, update: State) -> Message:
         """The message with tensors of the update in the place of their codes, as if they had been sent in full."""
         whole = {name: d if self.place.relative else self.start[name] + d for name, d in update.items()}
         known = self._sent | whole

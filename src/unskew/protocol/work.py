@@ -13,7 +13,7 @@ from unskew.protocol.optimiser import PLAIN, GradientRule, Optimiser
 
 @dataclass(frozen=True)
 class Work:
-    """The work in force in one round, after schedules and `now`."""
+    """The work in force in one round, after schedules and `at_round`."""
 
     batch: int
     lr: float

@@ -11,7 +11,7 @@ import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from unskew.report.figures.sheet import STYLE, VARIABLES
+from unskew.report.figures.figure_layout import STYLE, VARIABLES
 
 _NUMBER = re.compile(r"(\d+\.\d\d)\d+")
 _GEOMETRY = re.compile(r' (?:d|x|y|width|height|transform|points)="[^"]*"')

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from unskew.results.format_numbers import listed, points
 from unskew.results.statistics import CONFIDENCE, Difference, Scores, common, difference, mean_and_std, verdict
-from unskew.results.units import listed, points
 
 REFERENCE = "fedavg"  # what others are measured against, where it is there
 METRICS = {

@@ -58,7 +58,7 @@ def difference(ours: Scores, theirs: Scores, confidence: float = CONFIDENCE) -> 
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Leader:
     """The method with the highest mean, and those that it is not clearly ahead of."""
 
     leader: str
@@ -75,7 +75,7 @@ def common(scores: Mapping[str, Scores]) -> dict[str, dict[int, float]]:
     return {name: {seed: each[seed] for seed in sorted(seeds)} for name, each in scores.items()}
 
 
-def verdict(scores: Mapping[str, Scores]) -> Verdict:
+def verdict(scores: Mapping[str, Scores]) -> Leader:
     """Compare the leader with every other method, at a confidence shared out over the comparisons (Bonferroni).
 
     All methods must have the same seeds: a mean over easier seeds would lead for no merit (see `common`).
@@ -84,4 +84,4 @@ def verdict(scores: Mapping[str, Scores]) -> Verdict:
     others = [name for name in scores if name != leader]
     confidence = 1 - (1 - CONFIDENCE) / max(len(others), 1)
     level = [name for name in others if not difference(scores[leader], scores[name], confidence).clear]
-    return Verdict(leader, tuple(level))
+    return Leader(leader, tuple(level))

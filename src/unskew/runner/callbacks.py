@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from unskew.base.errors import UserError
-from unskew.results.rows import Row
+from unskew.results.metric_rows import MetricRow
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Show(Protocol):
+class ProgressDisplay(Protocol):
     """Who is told how a run goes."""
 
     def begin(self, header: list[str], first: int, rounds: int) -> None: ...
@@ -25,7 +25,7 @@ class Show(Protocol):
     def end(self) -> None: ...
 
 
-class Silent:
+class NoDisplay:
     """Nobody is told."""
 
     def begin(self, header: list[str], first: int, rounds: int) -> None: ...
@@ -42,7 +42,7 @@ class Round:
     """A complete round as a callback sees it: copies, so that nothing done to them reaches the run."""
 
     round: int
-    rows: tuple[Row, ...]
+    rows: tuple[MetricRow, ...]
     accuracy: float | None  # on the test rows, in percent; None where the round was not evaluated
     best: float
 
@@ -51,7 +51,7 @@ class Round:
         """The rows as a table, made anew every time."""
         import pandas as pd
 
-        return pd.DataFrame(self.rows, columns=list(Row._fields))
+        return pd.DataFrame(self.rows, columns=list(MetricRow._fields))
 
 
 Callback = Callable[[Round], object]

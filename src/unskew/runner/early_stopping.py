@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 
 from unskew.base.errors import UserError
-from unskew.config.stop import StopConfig
+from unskew.config.stop_config import StopConfig
 from unskew.data import Dataset
-from unskew.results.rows import Row
+from unskew.results.metric_rows import MetricRow
 
 
-class Stop:
+class EarlyStopping:
     """The rule, the scores it has seen, and the reason to stop once there is one. No rule: never."""
 
     def __init__(self, config: StopConfig | None, dataset: Dataset) -> None:
@@ -27,7 +27,7 @@ class Stop:
         if number and int(number) >= dataset.num_classes:
             raise UserError(f"stop.metric: expected a class in 0..{dataset.num_classes - 1}, found {self.metric}")
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Iterable[MetricRow]) -> None:
         """Rows in the order of the rounds; round 0 is the untrained model and does not count."""
         self._scores += [
             (row.round, row.value)

@@ -7,14 +7,14 @@ import inspect
 import numpy as np
 
 from unskew.config.experiment import Experiment
-from unskew.data import Dataset, skew
-from unskew.data.cache_of_splits import Parts
+from unskew.data import Dataset, label_skew
+from unskew.data.split_cache import ClientRowNumbers
 from unskew.models.norms import POLICIES
 from unskew.server.federation import Federation
 
 
 def header(
-    experiment: Experiment, federation: Federation, dataset: Dataset, counts: np.ndarray, parts: Parts
+    experiment: Experiment, federation: Federation, dataset: Dataset, counts: np.ndarray, parts: ClientRowNumbers
 ) -> list[str]:
     """What a reader of the results must know, departures included."""
     model, engine, local = federation.model, federation.engine, experiment.local
@@ -26,7 +26,10 @@ def header(
         f"method     {experiment.label}: {', '.join(_written(part) for part in federation.method.parts)}",
         f"data       {dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test rows, "
         f"{len(dataset.classes)} classes{held_out}",
-        *(f"partition  {line}" for line in skew.describe(counts, parts.notes, local.batch, federation.task.clients)),
+        *(
+            f"partition  {line}"
+            for line in label_skew.describe(counts, parts.notes, local.batch, federation.task.clients)
+        ),
         f"model      {model.name}: {model.count:,} parameters",
         f"work       {len(federation.sampling.sampled(1))} of {federation.task.clients} clients a round, {amount} of "
         f"batch {local.batch}, {local.optimiser} at {local.lr:g} ({local.schedule.name})",

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 from unskew.base.errors import UserError
 from unskew.base.signals import uninterrupted
 from unskew.base.tree import Tree, flatten
+from unskew.client.client_rows import to_device
 from unskew.client.round import with_private
-from unskew.client.rows import to_device
-from unskew.engines.engine import Score, sum_of
-from unskew.results.folder import Folder
-from unskew.results.messages import to_files
-from unskew.results.rows import Row, RowMaker, accuracy
-from unskew.results.tables import CLIENTS, Summary, Table, best_of, summarise
-from unskew.runner.callbacks import Callback, Round, Show, tell
-from unskew.runner.prepare import Prepared
+from unskew.engines.engine import ConfusionScore, sum_of
+from unskew.results.metric_rows import MetricRow, MetricRows, accuracy
+from unskew.results.recorded_messages import to_files
+from unskew.results.run_folder import RunFolder
+from unskew.results.run_tables import CLIENTS, RowBuffer, Summary, best_of, summarise
+from unskew.runner.callbacks import Callback, ProgressDisplay, Round, tell
+from unskew.runner.prepare_run import PreparedRun
 from unskew.runner.provenance import describe
 from unskew.runner.trackers import opened
 from unskew.server.federation import Phase
 from unskew.server.loss_check import NotFiniteError
-from unskew.server.snapshot import Report, Snapshot
+from unskew.server.snapshot import RoundReport, Snapshot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,20 +42,20 @@ class Run:
     ledger: pd.DataFrame
 
 
-class Player:
+class RoundLoop:
     """Rounds, evaluation, rows and checkpoints of one run."""
 
     def __init__(
         self,
-        ready: Prepared,
-        folder: Folder,
+        ready: PreparedRun,
+        folder: RunFolder,
         identity: str,
-        show: Show,
+        show: ProgressDisplay,
         callbacks: list[Callback],
         phase: Phase | None,
     ) -> None:
         self.ready, self.folder, self.show, self.callbacks = ready, folder, show, callbacks
-        self.rows = RowMaker(identity, ready.experiment.label, ready.experiment.seed)
+        self.rows = MetricRows(identity, ready.experiment.label, ready.experiment.seed)
         keeps = ready.experiment.record.keeps
         self.federation = replace(ready.federation, keeps=keeps, phase=phase or (lambda name, round: None))
         self.experiment, self.store, self.stop = ready.experiment, ready.federation.store, ready.stop
@@ -102,7 +102,7 @@ class Player:
             self._last, self._saved_round = snap, snap.round
             metrics = self.folder.tables["metrics"].frame()
             self._best = best_of(metrics)
-            self.stop.add(map(Row._make, metrics[metrics["who"] == "server"].itertuples(index=False)))
+            self.stop.add(map(MetricRow._make, metrics[metrics["who"] == "server"].itertuples(index=False)))
             return snap
         snap = self._last = federation.start()
         self.folder.write_initial(federation.model.initial)
@@ -158,8 +158,8 @@ class Player:
         return snap
 
     def _complete(
-        self, snap: Snapshot, report: Report, scores: dict[str, Score], times: list[tuple[str, float]]
-    ) -> tuple[Row, ...]:
+        self, snap: Snapshot, report: RoundReport, scores: dict[str, ConfusionScore], times: list[tuple[str, float]]
+    ) -> tuple[MetricRow, ...]:
         """Rows, client state and snapshot of a round, together: an interruption sees all of them or none."""
         rows = (*self.rows.scores(snap.round, scores), *self.rows.terms(snap.round, report))
         with uninterrupted():
@@ -209,7 +209,7 @@ class Player:
             self.folder.save(snap, self.store, self.ready.world)
             self._saved_round, self._saved_at = snap.round, time.monotonic()
 
-    def _scores(self, snap: Snapshot) -> dict[str, Score]:
+    def _scores(self, snap: Snapshot) -> dict[str, ConfusionScore]:
         """Scores of the server's model; where clients keep tensors of their own, of this round's clients together."""
         federation = self.federation.at_round(snap.round)
         received = federation.received(snap)
@@ -230,13 +230,13 @@ class Player:
 
     def _write_counts(self) -> None:
         """Who holds what: for people, so with what else they read at the end."""
-        table = Table(CLIENTS)
+        table = RowBuffer(CLIENTS)
         for k, held in zip(self.ready.dealt.counted, self.ready.dealt.counts):
             table.add((k, c, int(rows)) for c, rows in enumerate(held))
         self.folder.write("clients.parquet", table.to_bytes())
 
 
-def _notes(snap: Snapshot, report: Report) -> list[str]:
+def _notes(snap: Snapshot, report: RoundReport) -> list[str]:
     """What a person should see of a round beyond its accuracy: refused replies, and too few answers."""
     lines = [f"round {snap.round}: client {r.client} refused ({r.phase}): {r.reason}" for r in report.refused[:NOTED]]
     if more := len(report.refused) - NOTED:

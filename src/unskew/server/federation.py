@@ -1,6 +1,6 @@
 """A federation plays rounds, each in the same order.
 
-1 plan · 2 exchanges before the round · 3 `now`, `down` · 4 training, exchanges after it, `up`, `seal`, `open` ·
+1 plan · 2 exchanges before the round · 3 `at_round`, `down` · 4 training, exchanges after it, `up`, `seal`, `open` ·
 5 `stand_ins` · 6 `merge` (the owner of the model last) · 7 `step` · 8 exchanges after the merge, with the new model.
 Evaluation and checkpoint follow in the runner. An empty cohort skips 4; with no message and no stand-in the model stays
 as it is.
@@ -20,19 +20,19 @@ from unskew.base.errors import UserError
 from unskew.base.gc_pause import gc_paused
 from unskew.base.per_client import PerClient
 from unskew.base.tree import State
-from unskew.client.rows import to_device
+from unskew.client.client_rows import to_device
 from unskew.models.model import Model
 from unskew.protocol.method import Method, Task
 from unskew.protocol.part import Artefact, Exchange, Part, check_declared
 from unskew.protocol.server_view import Server, StandIn
 from unskew.server.client_store import ClientStore
-from unskew.server.expected import ContractOf, ExpectedReplies
+from unskew.server.expected_replies import ContractOf, ExpectedReplies
 from unskew.server.inbox import Declared, Inbox, ReplyPolicy
 from unskew.server.loss_check import NotFiniteError, check_loss_terms, loss_terms
-from unskew.server.messages import RoundMessages
 from unskew.server.retry_if_nonfinite import retry_if_nonfinite
+from unskew.server.round_messages import RoundMessages
 from unskew.server.sampling import Sampling
-from unskew.server.snapshot import Report, Snapshot
+from unskew.server.snapshot import RoundReport, Snapshot
 from unskew.wire.ledger import Keeps, Ledger, nothing
 from unskew.wire.message import ClientReply, CohortReply, LossTerms, Received
 
@@ -68,14 +68,14 @@ class Federation:
         model = {name: tensor.to(device) for name, tensor in self.model.initial.items()}
         return Snapshot(0, model, moved, frozenset(), Ledger())
 
-    def play(self, before: Snapshot) -> tuple[Snapshot, Report]:
+    def play(self, before: Snapshot) -> tuple[Snapshot, RoundReport]:
         """One round. `before` is left untouched, so that an interrupted round can be run again.
 
         An engine may hand replies out as finite before it has checked them, so that the host does not wait for a GPU
         until the round is over. If one was not finite, the round is run again by an engine that checks first; changes
         that the store has not committed by then are dropped.
         """
-        report, terms = Report(), list[LossTerms]()
+        report, terms = RoundReport(), list[LossTerms]()
 
         def attempt() -> Snapshot:
             report.clear()
@@ -96,9 +96,9 @@ class Federation:
         """The federation with the parts of a round."""
         return replace(self, method=self.method.at_round(max(round, 1), self.task)[0])
 
-    def close(self, snap: Snapshot) -> tuple[Snapshot, Report]:
+    def close(self, snap: Snapshot) -> tuple[Snapshot, RoundReport]:
         """Exchanges at the end of the run."""
-        snap, report = replace(snap, ledger=snap.ledger.next(self.keeps)), Report()
+        snap, report = replace(snap, ledger=snap.ledger.next(self.keeps)), RoundReport()
         participants = self.sampling.sampled(max(snap.round, 1))
         return self.at_round(snap.round)._exchange(snap, "at the end", participants, report), report
 
@@ -112,7 +112,7 @@ class Federation:
                 parts[part.name] = sent
         return Received(snap.model, parts)
 
-    def _play(self, snap: Snapshot, report: Report, terms: list[LossTerms]) -> Snapshot:
+    def _play(self, snap: Snapshot, report: RoundReport, terms: list[LossTerms]) -> Snapshot:
         """The round, up to what is reported of the clients' loss terms: reading these waits for a GPU."""
         round = snap.round
         participants, away = self.sampling.sampled(round), self.sampling.absent(round)
@@ -152,7 +152,7 @@ class Federation:
         self.phase("after merge", round)
         return replace(snap, seen=snap.seen | answered)
 
-    def _train(self, snap: Snapshot, participants: list[int], report: Report, terms: list[LossTerms]) -> Inbox:
+    def _train(self, snap: Snapshot, participants: list[int], report: RoundReport, terms: list[LossTerms]) -> Inbox:
         """The clients' replies, and what exchanges after training brought; loss terms go into `terms`."""
         received, asked = self.received(snap), [k for k in participants if self.rows[k]]
         replies = _begun(self.engine.train(snap.round, received, asked, self.store.get))
@@ -179,7 +179,7 @@ class Federation:
                 if name in sent:
                     snap.ledger.down(snap.round, phase, clients, part.name, name, artefact, sent[name])
 
-    def _stand_in(self, snap: Snapshot, messages: RoundMessages, report: Report) -> None:
+    def _stand_in(self, snap: Snapshot, messages: RoundMessages, report: RoundReport) -> None:
         """What trains for absent clients, by the server's own engine and outside the ledger: nothing travels.
 
         A stand-in has a state of its own (kept under ~client), so that what it adds to the server's sums stays
@@ -206,10 +206,10 @@ class Federation:
         inbox = self._inbox(unlisted, "stand-ins", list(found), contract, report, messages)
         for reply in self.engine.stand_in(snap.round, received, found, mine):
             rows = found[reply.client].rows if reply.client in found else reply.rows
-            if inbox.take_in(reply._replace(rows=rows, mine={})):
-                self.store.put(~reply.client, reply.mine)
+            if inbox.take_in(reply._replace(rows=rows, client_state={})):
+                self.store.put(~reply.client, reply.client_state)
 
-    def _exchange(self, snap: Snapshot, when: str, participants: list[int], report: Report) -> Snapshot:
+    def _exchange(self, snap: Snapshot, when: str, participants: list[int], report: RoundReport) -> Snapshot:
         """Every part's exchange that is due now."""
         once = when in ("before training", "at the end")
         for part in self.method.parts:
@@ -224,7 +224,7 @@ class Federation:
         known = _met(snap, part) if due.who == "newcomers" else frozenset()
         return [k for k in chosen if self.rows[k] and k not in known]
 
-    def _share(self, snap: Snapshot, part: Part, due: Exchange, clients: list[int], report: Report) -> Snapshot:
+    def _share(self, snap: Snapshot, part: Part, due: Exchange, clients: list[int], report: RoundReport) -> Snapshot:
         """One part's exchange: the model goes down where it is needed, artefacts come up, the server collects."""
         received = self.received(snap)
         if due.model:
@@ -245,7 +245,7 @@ class Federation:
         phase: str,
         asked: list[int],
         contract: ContractOf,
-        report: Report,
+        report: RoundReport,
         messages: RoundMessages | None = None,
         part: Part | None = None,
     ) -> Inbox:
@@ -290,7 +290,7 @@ class Federation:
             raise UserError(
                 f"part {part.name} changed the model without owning it; set edits_model = True if that is meant"
             )
-        parts = snap.parts | ({part.name: after.mine} if after.mine else {})
+        parts = snap.parts | ({part.name: after.part_state} if after.part_state else {})
         # Tensors that never leave the clients are in no message: the server's stay as they are.
         return replace(snap, model=snap.model | after.model if self.model.private else after.model, parts=parts)
 
@@ -303,7 +303,7 @@ def _met(snap: Snapshot, part: Part) -> frozenset[int]:
     return snap.met.get(part.name, snap.seen)
 
 
-def _first(report: Report) -> str:
+def _first(report: RoundReport) -> str:
     """The first refusal in words."""
     refusal = report.refused[0]
     return f"client {refusal.client}: {refusal.reason}"

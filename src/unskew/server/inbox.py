@@ -19,11 +19,11 @@ from unskew.base.errors import UserError
 from unskew.base.tree import Message, State, Value, as_state, size_in_bytes, unstack
 from unskew.protocol.method import Method
 from unskew.protocol.part import Artefact, Part
-from unskew.protocol.update_codec import OutgoingUpdate, Place
+from unskew.protocol.update_codec import OutgoingUpdate, UpdateLocation
 from unskew.server.client_store import ClientStore
-from unskew.server.expected import ContractOf
-from unskew.server.messages import RoundMessages, in_order, is_finite
-from unskew.server.snapshot import Refusal, Report, Snapshot
+from unskew.server.expected_replies import ContractOf
+from unskew.server.round_messages import RoundMessages, in_order, is_finite
+from unskew.server.snapshot import Refusal, RoundReport, Snapshot
 from unskew.wire.contract import RefusedError
 from unskew.wire.ledger import number
 from unskew.wire.message import ClientReply, CohortReply, LossTerms, decode_reply, reply_header
@@ -70,7 +70,7 @@ class Inbox:
     declared: Declared
     contract: ContractOf
     messages: RoundMessages
-    report: Report
+    report: RoundReport
     store: ClientStore
     method: Method
     names: tuple[str, ...]  # tensors of the model that are trained and travel
@@ -138,8 +138,8 @@ class Inbox:
         if client in self.refused_first:  # by an answer to another round, before this one
             self.refused_first.remove(client)
             self.report.dropped.remove(client)
-        if reply.mine:
-            self.store.put(client, self.store.get(client) | reply.mine)
+        if reply.client_state:
+            self.store.put(client, self.store.get(client) | reply.client_state)
         return True
 
     def _check_sender(self, client: int, round: int, rows: int) -> None:
@@ -296,12 +296,12 @@ class Inbox:
         self.snap.ledger.up_rows(self.snap.round, self.phase, clients, columns)
         self.replied.update(clients)
         self.answered.update(clients)
-        states = unstack(some.mine, len(clients))
-        for k, i in zip(clients, some.at) if some.mine else ():
+        states = unstack(some.client_state, len(clients))
+        for k, i in zip(clients, some.at) if some.client_state else ():
             self.store.put(k, self.store.get(k) | states[i])
 
 
-def _norms(message: Message, place: Place | None, model: State) -> Iterator[tuple[str, float]]:
+def _norms(message: Message, place: UpdateLocation | None, model: State) -> Iterator[tuple[str, float]]:
     """The norm of every artefact: of the model relative to the one that was sent, statistics included, of others as
     they are."""
     for part, sent in message.items():

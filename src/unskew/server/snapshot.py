@@ -38,7 +38,7 @@ class Refusal(NamedTuple):
 
 
 @dataclass
-class Report:
+class RoundReport:
     """What a round tells the runner: loss terms of each client, what was refused, and numbers about the server."""
 
     terms: dict[int, dict[str, float]] = field(default_factory=dict)

@@ -31,7 +31,7 @@ class Storage(Protocol):
     def close(self) -> None: ...
 
 
-class InMemory:
+class MemoryStorage:
     """On a device: the GPU if all would fit, else the host."""
 
     def __init__(self, device: torch.device) -> None:
@@ -52,7 +52,7 @@ class _Held:
         return self._tree
 
 
-class OnDisk:
+class DiskStorage:
     """In files of a folder that is made when the first state comes and removed at the end.
 
     No file is written for ever: a checkpoint has its own copies, and a run that goes on begins with those.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unskew.base.errors import UserError
 from unskew.base.tree import State, Value, as_state
-from unskew.engines.engine import AddUp, Stacked
+from unskew.engines.engine import AddUp, StackedMessages
 
 WAITING = 2**29  # bytes of an artefact that wait to be added up together: a round of `pfl-cifar` in one launch
 
@@ -32,7 +32,7 @@ class Sum:
     size: int  # bytes of a message's floats
     weight: float = 0.0
     _wide: list[Tensor] = field(default_factory=list)  # floats of one message in float64; its memory is used again
-    _waiting: list[Stacked] = field(default_factory=list)
+    _waiting: list[StackedMessages] = field(default_factory=list)
 
     @classmethod
     def like(cls, name: str, value: Value, add_up: AddUp | None) -> Sum:
@@ -54,7 +54,7 @@ class Sum:
         for factor in factors:
             self.weight += factor
         # By name: a message that crossed a process may list its tensors in another order.
-        rows = Stacked([named[key] for key in self.floats], at, factors)
+        rows = StackedMessages([named[key] for key in self.floats], at, factors)
         if self.floats and self.add_up is not None:
             self._wait(rows)
         elif self.floats:
@@ -62,7 +62,7 @@ class Sum:
         for key in self.whole:
             self.total[key] += named[key].long().sum(0)
 
-    def _add_one_by_one(self, rows: Stacked) -> None:
+    def _add_one_by_one(self, rows: StackedMessages) -> None:
         """Two launches for all tensors of a client instead of two for each."""
         self._wide = self._wide or [torch.empty_like(self.total[key]) for key in self.floats]
         for i, factor in zip(rows.at, rows.factors):
@@ -94,7 +94,7 @@ class Sum:
                     "reduce='each' does not"
                 )
 
-    def _wait(self, rows: Stacked) -> None:
+    def _wait(self, rows: StackedMessages) -> None:
         self._waiting.append(rows)
         if sum(len(each.at) for each in self._waiting) * self.size > WAITING:
             self._catch_up()

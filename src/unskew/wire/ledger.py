@@ -18,7 +18,7 @@ from unskew.protocol.part import Artefact
 REFUSED = "refused"  # the kind of a refused reply's row, whose artefact is the reason
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """One artefact of one client in one direction."""
 
     round: int
@@ -31,10 +31,10 @@ class Entry(NamedTuple):
     bytes: int
 
 
-class Sent(NamedTuple):
+class LedgerMessage(NamedTuple):
     """An entry with what it stands for: what an observer on the wire would have, and all he would have."""
 
-    entry: Entry
+    entry: LedgerEntry
     reduce: str  # how far it may be added up on the way
     value: Value
 
@@ -53,16 +53,16 @@ class Ledger:
     Recording is done here and nowhere else, so that no record can hold more than the ledger lists.
     """
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
     bytes_up: int = 0
     bytes_down: int = 0
     holders: dict[str, dict[str, list[int] | str]] = field(default_factory=dict)
     keeps: Keeps = nothing
-    kept: list[Sent] = field(default_factory=list)
+    kept: list[LedgerMessage] = field(default_factory=list)
 
     def up(self, round: int, phase: str, client: int, part: str, name: str, artefact: Artefact, value: Value) -> None:
         """A client sent something."""
-        entry = Entry(round, phase, client, "up", part, name, artefact.kind, size_in_bytes(value))
+        entry = LedgerEntry(round, phase, client, "up", part, name, artefact.kind, size_in_bytes(value))
         self.bytes_up += entry.bytes
         self._enter([entry], artefact, value)
 
@@ -70,13 +70,13 @@ class Ledger:
         self, round: int, phase: str, clients: Iterable[int], columns: Sequence[tuple[str, str, str, int]]
     ) -> None:
         """Several clients sent the same things, each (part, name, kind, bytes); none of it is kept."""
-        new = [Entry(round, phase, k, "up", *column) for k in clients for column in columns]
+        new = [LedgerEntry(round, phase, k, "up", *column) for k in clients for column in columns]
         self.entries += new
         self.bytes_up += sum(entry.bytes for entry in new)
 
     def refuse(self, round: int, phase: str, client: int, reason: str, bytes: int) -> None:
         """A reply was refused: the reason, and its bytes where what it held is not listed."""
-        self.entries.append(Entry(round, phase, client, "up", "", reason, REFUSED, bytes))
+        self.entries.append(LedgerEntry(round, phase, client, "up", "", reason, REFUSED, bytes))
         self.bytes_up += bytes
 
     def down(
@@ -85,13 +85,15 @@ class Ledger:
         """The server sent the same thing to several clients; a lasting one only to those whose copy is old."""
         receivers = self._outdated(f"{part}/{name}", clients, value) if artefact.lasting else clients
         kind, size = artefact.kind, size_in_bytes(value)
-        new = [Entry(round, phase, k, "down", part, name, kind, size) for k in receivers]
+        new = [LedgerEntry(round, phase, k, "down", part, name, kind, size) for k in receivers]
         self.bytes_down += size * len(new)
         self._enter(new, artefact, value)
 
-    def _enter(self, new: list[Entry], artefact: Artefact, value: Value) -> None:
+    def _enter(self, new: list[LedgerEntry], artefact: Artefact, value: Value) -> None:
         self.entries += new
-        self.kept += [Sent(entry, artefact.reduce, value) for entry in new if self.keeps(entry.round, entry.client)]
+        self.kept += [
+            LedgerMessage(entry, artefact.reduce, value) for entry in new if self.keeps(entry.round, entry.client)
+        ]
 
     def _outdated(self, name: str, clients: Iterable[int], value: Value) -> list[int]:
         print_of = fingerprint(value)

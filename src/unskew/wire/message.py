@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from safetensors import SafetensorError
 
-from unskew.base.codec import from_bytes, to_bytes
+from unskew.base.tensor_codec import from_bytes, to_bytes
 from unskew.base.tree import Message, Rows, State, Tree, flatten, unflatten, unstack
 from unskew.wire.contract import RefusedError
 
@@ -43,7 +43,7 @@ class ClientReply(NamedTuple):
     round: int
     rows: int  # as the client reports them
     message: Message
-    mine: Tree = {}  # the client's new state, which stays on its side
+    client_state: Tree = {}  # the client's new state, which stays on its side
     terms: State = {}
     shared: Message = {}  # what exchanges after training sent; never changed in place
     finite: bool | None = None  # True where the engine answers for it, at the latest in `verify_finite`; None: look
@@ -58,7 +58,7 @@ class CohortReply:
     round: int
     rows: list[int]  # of the clients' data, as they report them
     message: Message
-    mine: Tree
+    client_state: Tree
     terms: State
     shared: Message = field(default_factory=dict)
     finite: Sequence[bool | None] = ()  # of each row; empty where the engine answers for all of them
@@ -78,7 +78,9 @@ class CohortReply:
     def each(self) -> list[ClientReply]:
         """One by one, in the order of the clients."""
         m = len(self.clients)
-        said, kept, terms, shared = (unstack(tree, m) for tree in (self.message, self.mine, self.terms, self.shared))
+        said, kept, terms, shared = (
+            unstack(tree, m) for tree in (self.message, self.client_state, self.terms, self.shared)
+        )
         fine = self.finite or [True] * m
         return [
             ClientReply(k, self.round, n, said[i], kept[i], terms[i], shared[i], fine[i])

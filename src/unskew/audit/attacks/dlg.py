@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unskew.audit.attacks.lbfgs import minimise
 from unskew.audit.problem import Problem, Progress, Recovery, quiet
-from unskew.audit.unroll import Hidden
+from unskew.audit.unrolled_training import ClientSecrets
 from unskew.base.tree import State
 
 
@@ -33,7 +33,7 @@ def dlg(problem: Problem, tries: int, iterations: int, seed: int, progress: Prog
     x0 = problem.noise(tries, seed, n, *row)  # (1)
     l0 = problem.noise(tries, seed + 1, n, classes)
 
-    def loss(hidden: list[Hidden], target: State, x: Tensor, logits: Tensor) -> Tensor:
+    def loss(hidden: list[ClientSecrets], target: State, x: Tensor, logits: Tensor) -> Tensor:
         return squares(problem.guess(hidden, x, logits.softmax(1)), target)  # (2)
 
     split = x0[0, 0].numel()

@@ -14,10 +14,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from unskew.audit.attacks.dlg import squares
-from unskew.audit.attacks.labels import infer_all
+from unskew.audit.attacks.label_inference import infer_all
 from unskew.audit.attacks.lbfgs import minimise
 from unskew.audit.problem import Problem, Progress, Recovery, quiet
-from unskew.audit.unroll import Hidden
+from unskew.audit.unrolled_training import ClientSecrets
 from unskew.base.errors import UserError
 from unskew.base.tree import State
 
@@ -37,7 +37,7 @@ def idlg(problem: Problem, tries: int, iterations: int, seed: int, progress: Pro
     x0 = problem.noise(tries, seed, problem.n, *problem.shape)
     y = labels_of(problem)[:, None].expand(-1, tries, -1)
 
-    def loss(hidden: list[Hidden], target: State, x: Tensor, y: Tensor) -> Tensor:
+    def loss(hidden: list[ClientSecrets], target: State, x: Tensor, y: Tensor) -> Tensor:
         return squares(problem.guess(hidden, x, y), target)  # (2)
 
     slope = problem.again(loss, (x0,), (y,))

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unskew.audit.attacks.idlg import labels_of
 from unskew.audit.problem import Problem, Progress, Recovery, quiet
-from unskew.audit.unroll import Hidden
+from unskew.audit.unrolled_training import ClientSecrets
 from unskew.base.tree import State
 
 TV = 1e-4  # the repository's default
@@ -49,10 +49,10 @@ def ig(
     x = problem.noise(tries, seed, problem.n, *problem.shape)
     y = labels_of(problem)[:, None].expand(-1, tries, -1)
 
-    def cost(hidden: list[Hidden], target: State, x: Tensor, y: Tensor) -> Tensor:
+    def cost(hidden: list[ClientSecrets], target: State, x: Tensor, y: Tensor) -> Tensor:
         return cosine_distance(problem.guess(hidden, x, y), target) + tv * total_variation(x)
 
-    def matching(hidden: list[Hidden], target: State, x: Tensor, y: Tensor) -> Tensor:
+    def matching(hidden: list[ClientSecrets], target: State, x: Tensor, y: Tensor) -> Tensor:
         return cosine_distance(problem.guess(hidden, x, y), target)
 
     first, second = torch.zeros_like(x), torch.zeros_like(x)

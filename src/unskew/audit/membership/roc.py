@@ -28,7 +28,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Rate:
+class TruePositiveRate:
     """Share of members found while at most `false_rate` of the non-members are called members; in percent."""
 
     false_rate: float
@@ -61,7 +61,7 @@ class Roc:
     members: int
     non_members: int
     auc: Interval
-    rates: tuple[Rate, ...]
+    rates: tuple[TruePositiveRate, ...]
 
 
 def roc(members: Array, non_members: Array, draws: int = 500, seed: int = 0) -> Roc:
@@ -77,7 +77,9 @@ def roc(members: Array, non_members: Array, draws: int = 500, seed: int = 0) -> 
         found.append([true_at(*drawn, rate) for rate in FALSE_RATES])
     auc = _interval(area(false, true), np.array(areas))
     rates = tuple(
-        Rate(rate, _interval(100 * true_at(false, true, rate), 100 * np.array(found)[:, i]), len(non_members))
+        TruePositiveRate(
+            rate, _interval(100 * true_at(false, true, rate), 100 * np.array(found)[:, i]), len(non_members)
+        )
         for i, rate in enumerate(FALSE_RATES)
     )
     return Roc(false, true, len(members), len(non_members), auc, rates)

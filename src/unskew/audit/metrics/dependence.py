@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from unskew.base.errors import UserError
-from unskew.methods.shared import distance
-from unskew.methods.shared.distance import centred, corrected_square, distances
+from unskew.methods.shared import distance_corr
+from unskew.methods.shared.distance_corr import centred, corrected_square, distances
 
 
 @dataclass(frozen=True)
@@ -61,5 +61,5 @@ def dependence(x: Tensor, f: Tensor, permutations: int = 200, seed: int = 0) -> 
 
 def distance_correlation(x: Tensor, f: Tensor, floor: float = 0.0) -> float:
     """Of inputs [n, ...] and features [n, ...]. floor: that of `methods.shared.distance` gives FLea's printed value."""
-    found = distance.distance_correlation(x.double(), f.double(), x.new_ones(len(x)).double(), floor)
+    found = distance_corr.distance_correlation(x.double(), f.double(), x.new_ones(len(x)).double(), floor)
     return float(found.c.nan_to_num())  # rows that are all equal tell nothing

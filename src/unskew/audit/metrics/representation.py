@@ -8,14 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unskew.audit.metrics.measured import Measured, check_pair
+from unskew.audit.metrics.metric_values import MetricValues, check_pair
 from unskew.base.tree import State
 from unskew.models.model import Model
 
 
 @torch.no_grad()
-def representation_mse(model: Model, state: State, true: Tensor, recovered: Tensor) -> Measured:
+def representation_mse(model: Model, state: State, true: Tensor, recovered: Tensor) -> MetricValues:
     """Of each image, at the cut before the last block, in eval mode; both as the model takes them."""
     check_pair(true, recovered)
     a, b = (model.run(state, x, 0, model.feature).flatten(1).double() for x in (true, recovered))
-    return Measured("mse-r", f"{model.name}, cut {model.feature}", (a - b).pow(2).mean(1))
+    return MetricValues("mse-r", f"{model.name}, cut {model.feature}", (a - b).pow(2).mean(1))

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 from unskew.base.tree import State, Tree, flatten, flatten_parts, unflatten, unflatten_parts
-from unskew.client.rows import to_device
+from unskew.client.client_rows import to_device
 from unskew.client.serve import serve, train
 from unskew.engines.channels_last import replace_flatten, to_channels_last
-from unskew.engines.engine import AddUp, EngineContext, Score, one_thread, sum_of
+from unskew.engines.engine import AddUp, ConfusionScore, EngineContext, one_thread, sum_of
 from unskew.engines.loop.workers import Workers, can_fork
-from unskew.engines.padding import Padding
+from unskew.engines.padding import PaddingCount
 from unskew.protocol.server_view import StandIn
 from unskew.wire.message import ClientReply, Received, Request
 
@@ -40,7 +40,7 @@ class LoopEngine:
             model = context.model.rewritten(replace_flatten)
             self.context = replace(context, model=model, layout=partial(to_channels_last, model=model))
         self.add_up: AddUp | None = None  # answers come one by one
-        self._received, self._padding = Received({}, {}), Padding()
+        self._received, self._padding = Received({}, {}), PaddingCount()
         many = workers > 1 and can_fork() and self.device.type == "cpu"
         self.workers = workers if many else 1
         self._pool = Workers(workers, self._handle) if many else None
@@ -86,13 +86,15 @@ class LoopEngine:
         """Whoever takes a message in looks at it."""
         return True
 
-    def evaluate(self, round: int, received: Received, split: str) -> Score:
+    def evaluate(self, round: int, received: Received, split: str) -> ConfusionScore:
         """Scores of a split, chunk by chunk."""
         rows = len(self.context.splits[split][1])
         header = {"do": "score", "round": round, "split": split}
         spans = [{"first": a, "last": min(a + CHUNK, rows)} for a in range(0, rows, CHUNK)]
         requests: Requests = ((header | span, {}) for span in spans)
-        return sum_of(Score(body["confusion"], float(body["loss"])) for _, body in self._ask(received, requests))
+        return sum_of(
+            ConfusionScore(body["confusion"], float(body["loss"])) for _, body in self._ask(received, requests)
+        )
 
     def _outcomes(self, received: Received, requests: Requests) -> Iterator[ClientReply]:
         for header, body in self._ask(received, requests):
@@ -100,7 +102,9 @@ class LoopEngine:
             state = {name.removeprefix(STATE): t for name, t in body.items() if name.startswith(STATE)}
             self._padding.add(*header["computed"])
             sent = {name: tree.get(name, {}) for name in SENT}
-            yield ClientReply(header["client"], header["round"], header["rows"], mine=unflatten_parts(state), **sent)
+            yield ClientReply(
+                header["client"], header["round"], header["rows"], client_state=unflatten_parts(state), **sent
+            )
 
     def _ask(self, received: Received, requests: Requests) -> Iterator[tuple[dict[str, Any], State]]:
         if self._pool:
@@ -129,6 +133,6 @@ class LoopEngine:
         request = Request(header["do"], header["round"], header["client"], self._received, header.get("part", ""))
         reply, trained, computed = serve(self.context, request, unflatten_parts(body))
         body = flatten({name: getattr(reply, name) for name in SENT})
-        body |= {f"{STATE}{name}": t for name, t in flatten_parts(reply.mine).items()}
+        body |= {f"{STATE}{name}": t for name, t in flatten_parts(reply.client_state).items()}
         about = {name: getattr(reply, name) for name in ("client", "round", "rows")}
         return about | {"computed": (trained, computed)}, body

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from unskew.base.codec import from_bytes, to_bytes
 from unskew.base.errors import UserError
 from unskew.base.signals import uninterrupted
+from unskew.base.tensor_codec import from_bytes, to_bytes
 from unskew.base.tree import State
 from unskew.engines.loop.shared_memory import SharedMemory
 

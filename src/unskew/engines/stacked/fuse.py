@@ -13,8 +13,8 @@ from itertools import pairwise
 
 from torch import nn
 
-from unskew.engines.stacked.layers import BatchNorm2d, Conv2d, MaxPool2d
-from unskew.models.layers import SeededDropout
+from unskew.engines.stacked.stacked_layers import BatchNorm2d, Conv2d, MaxPool2d
+from unskew.models.seeded_dropout import SeededDropout
 
 Place = tuple[nn.Module, str, nn.Module]  # a layer's parent, its name there, and the layer
 

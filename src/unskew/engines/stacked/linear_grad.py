@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from unskew.engines.stacked import kernels
-from unskew.engines.stacked.lowrank_grad import Factors, who_takes
+from unskew.engines.stacked.lowrank_grad import LowRankCapture, who_takes
 
 
-class Product(torch.autograd.Function):
+class LinearFunction(torch.autograd.Function):
     """rows [m, b, i] @ weights [m, o, i]^T to [m, b, o], weights as `kind`; gradients use the layout of their tensor.
 
     `factors` may take the gradient of the weights as it comes: then there is none here.
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weights: Tensor, kind: torch.dtype, factors: Factors | None) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, weights: Tensor, kind: torch.dtype, factors: LowRankCapture | None) -> Tensor:
         cast = weights.to(kind)
         ctx.save_for_backward(rows, weights, None if cast is weights else cast)
         ctx.kind, ctx.factors = kind, factors
@@ -50,4 +50,4 @@ def product(rows: Tensor, weights: Tensor, kind: torch.dtype) -> Tensor:
     """The same; within a map or a gradient of a method's own, which know no such rule, by PyTorch's."""
     if torch._C._are_functorch_transforms_active():
         return torch.bmm(rows, weights.to(kind).transpose(1, 2))
-    return Product.apply(rows, weights, kind, who_takes(weights, rows))  # type: ignore[no-untyped-call]
+    return LinearFunction.apply(rows, weights, kind, who_takes(weights, rows))  # type: ignore[no-untyped-call]

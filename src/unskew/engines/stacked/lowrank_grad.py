@@ -18,10 +18,10 @@ from unskew.engines.stacked import kernels
 from unskew.protocol.optimiser import whole
 
 Place = tuple[int, tuple[int, ...]]
-_now: ContextVar[Factors | None] = ContextVar("factors", default=None)
+_now: ContextVar[LowRankCapture | None] = ContextVar("factors", default=None)
 
 
-class Factored(NamedTuple):
+class LowRankGrad(NamedTuple):
     """The gradient of weights [m, o, i]: the sum over b of back [m, b, o] times rows [m, b, i], and what is beside."""
 
     back: Tensor
@@ -33,7 +33,7 @@ class Factored(NamedTuple):
         return found if self.beside is None else found + self.beside
 
 
-class Factors:
+class LowRankCapture:
     """Of a step's large leaves: products that are computed while it watches hand their factors over."""
 
     def __init__(self, leaves: Sequence[Tensor]) -> None:
@@ -49,7 +49,7 @@ class Factors:
         finally:
             _now.reset(token)
 
-    def gradients(self, loss: Tensor, leaves: Sequence[Tensor]) -> list[Tensor | Factored]:
+    def gradients(self, loss: Tensor, leaves: Sequence[Tensor]) -> list[Tensor | LowRankGrad]:
         """What `protocol.optimiser.gradients` gives, with factors where there are some."""
         for pairs in self._found.values():  # of a step that failed half way
             pairs.clear()
@@ -66,17 +66,17 @@ class Factors:
             self._found[_place(weights)].append((back, rows))
         return self._collects
 
-    def _gradient(self, leaf: Tensor, beside: Tensor | None) -> Tensor | Factored:
+    def _gradient(self, leaf: Tensor, beside: Tensor | None) -> Tensor | LowRankGrad:
         pairs = self._found.get(_place(leaf))
         if not pairs:
             return whole(beside, leaf)
         # A layer that was used twice: the sum of products is the product of what is put end to end.
         back, rows = (torch.cat(each, 1) if len(each) > 1 else each[0] for each in zip(*pairs))
         pairs.clear()
-        return Factored(back.contiguous(), rows.contiguous(), None if beside is None else beside.contiguous())
+        return LowRankGrad(back.contiguous(), rows.contiguous(), None if beside is None else beside.contiguous())
 
 
-def who_takes(weights: Tensor, rows: Tensor) -> Factors | None:
+def who_takes(weights: Tensor, rows: Tensor) -> LowRankCapture | None:
     """Who wants the factors of the gradient of these weights, if anybody does: of a leaf, and no view of one."""
     factors, there = _now.get(), weights.is_leaf and weights.is_contiguous() and rows.shape[1] <= kernels.FEW
     return factors if factors is not None and there and _place(weights) in factors._found else None

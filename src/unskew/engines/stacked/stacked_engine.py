@@ -20,20 +20,20 @@ from torch.utils._pytree import tree_leaves
 
 from unskew.base.tree import State, Tree, stack, unstack
 from unskew.base.vmap import vmap
+from unskew.client.client_rows import ClientRows, to_device
 from unskew.client.feed import BatchFeed, longest_first, signature
 from unskew.client.round import PRIVATE, begin, finish, for_steps, step_loss, with_private
-from unskew.client.rows import ClientRows, to_device
 from unskew.client.seal import seal_many
 from unskew.client.share import share_many
-from unskew.engines.engine import EngineContext, Score, one_thread
-from unskew.engines.padding import Padding
+from unskew.engines.engine import ConfusionScore, EngineContext, one_thread
+from unskew.engines.padding import PaddingCount
 from unskew.engines.stacked import kernels
+from unskew.engines.stacked.cohort_memory import available_memory, bytes_of_step, cohort_size
+from unskew.engines.stacked.cohort_stack import CohortStack, shape_of
 from unskew.engines.stacked.fuse import fuse
-from unskew.engines.stacked.layers import for_stack
-from unskew.engines.stacked.memory import available_memory, bytes_of_step, cohort_size
 from unskew.engines.stacked.prefetch import Prefetch
-from unskew.engines.stacked.scoring import Scoring
-from unskew.engines.stacked.stack import Stack, shape_of
+from unskew.engines.stacked.stacked_evaluation import StackedEvaluator
+from unskew.engines.stacked.stacked_layers import for_stack
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part
 from unskew.protocol.server_view import StandIn
@@ -59,9 +59,9 @@ class StackedEngine:
         self.add_up = kernels.message_adder(self.device)
         self.limit: int | None = None  # clients that fit at once; found out on the first cohort
         self._sharing = sys.maxsize  # clients that fit in an exchange, as far as is known
-        self._scoring = Scoring(self.context)
-        self._padding = Padding()
-        self._stack: Stack | None = None
+        self._scoring = StackedEvaluator(self.context)
+        self._padding = PaddingCount()
+        self._stack: CohortStack | None = None
         self._shape: tuple[Any, ...] = ()
         self._ahead, self._next = Prefetch(self.context), 0  # the round to make ready while this one trains
         self._optimistic, self._unverified = True, list[Tensor]()  # of each cohort, whether its messages are finite
@@ -127,7 +127,7 @@ class StackedEngine:
         self._optimistic, self._computed = self._optimistic and fine, []
         return fine
 
-    def evaluate(self, round: int, received: Received, split: str) -> Score:
+    def evaluate(self, round: int, received: Received, split: str) -> ConfusionScore:
         """Scores of a split."""
         with self._threads():
             return self._scoring.score(round, received, split)
@@ -232,7 +232,7 @@ class StackedEngine:
         shape = shape_of(work, given, feed)
         if self._stack is None or self._shape != shape or self._stack.capacity < len(feed.clients):
             self._release()  # before the new one is made: both may not fit
-            self._stack, self._shape = Stack(self.context, work, given, feed), shape
+            self._stack, self._shape = CohortStack(self.context, work, given, feed), shape
         final, terms, computed = self._stack.train(work, given, feed)
         self._computed.append((feed.needed, computed * work.batch))
         return final, terms

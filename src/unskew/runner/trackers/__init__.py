@@ -16,13 +16,14 @@ from unskew.runner.callbacks import Round
 
 if TYPE_CHECKING:
     from unskew.config.experiment import Experiment
-    from unskew.config.track import TrackConfig
+    from unskew.config.track_config import TrackConfig
 
 LIBRARY = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
+TRACKER = {"tensorboard": "TensorBoardTracker", "mlflow": "MlflowTracker", "wandb": "WandbTracker"}
 
 
 @dataclass(frozen=True)
-class Subject:
+class TrackedRun:
     """What a logger is told at the start."""
 
     run: str
@@ -55,7 +56,7 @@ def check(wanted: Sequence[TrackConfig]) -> None:
 def opened(experiment: Experiment, folder: Path, run: str, first: int) -> Iterator[list[Tracker]]:
     """All loggers of an experiment; they are closed whatever happens, and told whether it went well."""
     settings = {key: _plain(value) for key, value in dotted(experiment.resolved()).items()}
-    subject = Subject(run, folder, settings, first)
+    subject = TrackedRun(run, folder, settings, first)
     with contextlib.ExitStack() as all_of:
         trackers = []
         for config in experiment.track:
@@ -75,10 +76,11 @@ def _close(tracker: Tracker, kind: type[BaseException] | None, *_: Any) -> None:
             ) from error
 
 
-def _open(config: TrackConfig, subject: Subject) -> Tracker:
+def _open(config: TrackConfig, subject: TrackedRun) -> Tracker:
     module = importlib.import_module(f"unskew.runner.trackers.{config.name}")
     try:
-        return module.Tracker(config, subject)
+        tracker: Tracker = getattr(module, TRACKER[config.name])(config, subject)
+        return tracker
     except Exception as error:
         raise UserError(
             f"track: {config.name} did not start ({type(error).__name__}: {error}); mend its set-up or leave track "

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unskew.config.track import TrackConfig
+from unskew.config.track_config import TrackConfig
 from unskew.runner.callbacks import Round
-from unskew.runner.trackers import Subject, scores
+from unskew.runner.trackers import TrackedRun, scores
 
 
-class Tracker:
+class MlflowTracker:
     """Parameters at the start, metrics by round."""
 
-    def __init__(self, config: TrackConfig, subject: Subject) -> None:
+    def __init__(self, config: TrackConfig, subject: TrackedRun) -> None:
         import mlflow
 
         self._mlflow = mlflow

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from unskew.config.track import TrackConfig
+from unskew.config.track_config import TrackConfig
 from unskew.runner.callbacks import Round
-from unskew.runner.trackers import Subject, scores
+from unskew.runner.trackers import TrackedRun, scores
 
 
-class Tracker:
+class TensorBoardTracker:
     """Scalars by round."""
 
-    def __init__(self, config: TrackConfig, subject: Subject) -> None:
+    def __init__(self, config: TrackConfig, subject: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         folder = config.dir or str(subject.folder / "tensorboard")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 
-from unskew.config.track import TrackConfig
+from unskew.config.track_config import TrackConfig
 from unskew.runner.callbacks import Round
-from unskew.runner.trackers import Subject, scores
+from unskew.runner.trackers import TrackedRun, scores
 
 
-class Tracker:
+class WandbTracker:
     """Settings at the start, scores by round; a resumed run goes on under its id."""
 
-    def __init__(self, config: TrackConfig, subject: Subject) -> None:
+    def __init__(self, config: TrackConfig, subject: TrackedRun) -> None:
         import wandb
 
         self._run = wandb.init(

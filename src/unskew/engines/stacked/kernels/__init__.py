@@ -11,10 +11,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from unskew.client import rows
+from unskew.client import client_rows
 from unskew.data.augment import Augment
-from unskew.data.dataset import Prepare
-from unskew.engines.engine import AddUp, Stacked
+from unskew.data.dataset import InputScaling
+from unskew.engines.engine import AddUp, StackedMessages
 from unskew.engines.stacked.kernels import reference
 
 HALF_AND_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
@@ -38,7 +38,7 @@ def builds(device: torch.device) -> bool:
 
     one = torch.ones(1, device=device)
     try:
-        add_up([one.double()], [Stacked([one], [0], [1.0])])
+        add_up([one.double()], [StackedMessages([one], [0], [1.0])])
     except Exception as error:  # whatever it lacks, the run can go on without kernels
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         warnings.warn(f"Triton builds no kernels here, so steps will be slower: {reason}", stacklevel=2)
@@ -121,14 +121,14 @@ def convolve(
     elif not supported(x, w, bias) or sides[0] != sides[1] or not counted:
         out = reference.convolve(x, w.expand(m, *w.shape[1:]), stride, padding)
     else:
-        from unskew.engines.stacked.kernels.convolution import Convolve
+        from unskew.engines.stacked.kernels.conv_autograd import ConvFunction
 
         places = [(n + 2 * padding - sides[0]) // stride + 1 for n in x.shape[3:]]
         windows = k == 1 or (k == 2 and not any(n % 2 for n in places))
         if windows and math.prod(places) <= PLANE:
-            out = Convolve.apply(x, w, bias, stride, padding, relu, k, turned)
+            out = ConvFunction.apply(x, w, bias, stride, padding, relu, k, turned)
             return out.transpose(1, 2) if turned else out
-        out = Convolve.apply(x, w, None, stride, padding, False, 1, False)
+        out = ConvFunction.apply(x, w, None, stride, padding, False, 1, False)
     return pool(out, bias, 1, relu, k, turned) if bias is not None or relu or k > 1 else out
 
 
@@ -136,9 +136,9 @@ def depthwise(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
     """Planes x [r, b, h, w] with one filter w [r, kh, kw] each."""
     if not supported(x, w):
         return reference.depthwise(x, w, stride, padding)
-    from unskew.engines.stacked.kernels.depthwise_conv import Depthwise
+    from unskew.engines.stacked.kernels.depthwise_conv import DepthwiseFunction
 
-    return Depthwise.apply(x, w, stride, padding)
+    return DepthwiseFunction.apply(x, w, stride, padding)
 
 
 def pool(x: Tensor, bias: Tensor | None, channel: int, relu: bool, k: int, turned: bool = False) -> Tensor:
@@ -148,9 +148,9 @@ def pool(x: Tensor, bias: Tensor | None, channel: int, relu: bool, k: int, turne
     """
     if not supported(x, bias) or x.shape[3:].numel() > PLANE:
         return reference.pool(x, bias, channel, relu, k)
-    from unskew.engines.stacked.kernels.pooling import Pool
+    from unskew.engines.stacked.kernels.pooling import PoolFunction
 
-    out = Pool.apply(x, bias, channel, relu, k, turned)
+    out = PoolFunction.apply(x, bias, channel, relu, k, turned)
     return out.transpose(1, 2) if turned else out
 
 
@@ -158,9 +158,9 @@ def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, relu: bool) ->
     """Rows x [r, n] to mean 0 and variance 1, gain and shift [r], ReLU; also their means and variances."""
     if not supported(x, gain, shift):
         return reference.normalise(x, gain, shift, eps, relu)
-    from unskew.engines.stacked.kernels.norm import Normalise
+    from unskew.engines.stacked.kernels.batchnorm_train import BatchNormFunction
 
-    return Normalise.apply(x, gain, shift, eps, relu)
+    return BatchNormFunction.apply(x, gain, shift, eps, relu)
 
 
 def scale(x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, channel: int, relu: bool) -> Tensor:
@@ -177,9 +177,9 @@ def seeded_dropout(x: Tensor, seeds: Tensor, p: float) -> Tensor:
     """x [m, ...] without the numbers that a hash of each client's seed and of their place falls below p for."""
     if not supported(x, seeds):
         return reference.drop(x, seeds, p)
-    from unskew.engines.stacked.kernels.dropout import Drop
+    from unskew.engines.stacked.kernels.dropout import DropoutFunction
 
-    return Drop.apply(x, seeds, p)
+    return DropoutFunction.apply(x, seeds, p)
 
 
 def gather_rows(
@@ -193,8 +193,8 @@ def gather_rows(
     """Rows `index` [n] of x [N, ...] as model inputs, augmented where there are draws [n, ...]."""
     span = sum((size - 1) * step for size, step in zip(x.shape[1:], x.stride()[1:]))
     images = x.ndim == 4 and x.dtype in (torch.uint8, torch.float32) and span < IMAGE and available(x.device)
-    if not (images and isinstance(prepare, Prepare) and prepare.dtype == dtype and dtype in HALF_AND_SINGLE):
-        return rows.gather_rows(x, index, augment, draw, prepare, dtype)
+    if not (images and isinstance(prepare, InputScaling) and prepare.dtype == dtype and dtype in HALF_AND_SINGLE):
+        return client_rows.gather_rows(x, index, augment, draw, prepare, dtype)
     from unskew.engines.stacked.kernels.gather_augment import pick
 
     return pick(x, index, augment, draw, prepare)

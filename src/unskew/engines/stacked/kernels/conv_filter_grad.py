@@ -7,12 +7,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from unskew.engines.stacked.kernels.conv_index import Tile, kind, needs, pairs, places, precision, side
+from unskew.engines.stacked.kernels.conv_index import TileShape, kind, needs, pairs, places, precision, side
 
 PARTS = 512  # programs wanted
 NARROW = 64  # rows of the smallest tile
 # Half precision, TF32 and float32; `python benchmarks/speed/tiles.py` times others.
-FILTERS = {"half": Tile(128, 64, 8, 2), "tf32": Tile(128, 32, 4, 4), "tf32x3": Tile(128, 32, 4, 3)}
+FILTERS = {"half": TileShape(128, 64, 8, 2), "tf32": TileShape(128, 32, 4, 4), "tf32x3": TileShape(128, 32, 4, 3)}
 
 
 @triton.jit

@@ -26,7 +26,7 @@ FULL = 264  # programs wanted at least: two a multiprocessor
 COLUMN = tl.constexpr(8)  # rows of a product between two that a thread has: the two columns of a window
 
 
-class Tile(NamedTuple):
+class TileShape(NamedTuple):
     """Places of a tile, or taps and channels of a gradient's; how deep it goes at once; its warps and loads ahead."""
 
     rows: int

@@ -138,7 +138,7 @@ def _back3(
     tl.store(to + 8, tl.sum(t8, 0).to(kind))
 
 
-class Depthwise(torch.autograd.Function):
+class DepthwiseFunction(torch.autograd.Function):
     """Every row its own filter w [r, kh, kw]."""
 
     @staticmethod

@@ -18,7 +18,7 @@ BLOCK = 1024  # numbers of a program
 
 @triton.jit
 def _drop(x, seeds, out, N, LIMIT, KEPT, BN: tl.constexpr):
-    """The same 32-bit hash as `unskew.models.layers.uniform`; below LIMIT a number is dropped."""
+    """The same 32-bit hash as `unskew.models.seeded_dropout.uniform`; below LIMIT a number is dropped."""
     client, at = tl.program_id(1).to(tl.int64), tl.program_id(0) * BN + tl.arange(0, BN)
     seed = tl.load(seeds + client)
     h = ((at.to(tl.int64) * 0x9E3779B1 + seed) & 0xFFFFFFFF).to(tl.uint32)
@@ -38,7 +38,7 @@ def drop(x: Tensor, seeds: Tensor, p: float) -> Tensor:
     return out
 
 
-class Drop(torch.autograd.Function):
+class DropoutFunction(torch.autograd.Function):
     """Gradients pass where numbers did."""
 
     @staticmethod

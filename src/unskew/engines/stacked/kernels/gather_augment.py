@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from unskew.data.augment import Augment
-from unskew.data.dataset import Prepare
+from unskew.data.dataset import InputScaling
 
 BLOCK = 512  # places of a program, whose origins serve all channels; a thread writes 16 bytes of each
 
@@ -62,7 +62,7 @@ def _pick(
         to += H * W
 
 
-def pick(x: Tensor, index: Tensor, augment: Augment, draw: dict[str, Tensor], prepare: Prepare) -> Tensor:
+def pick(x: Tensor, index: Tensor, augment: Augment, draw: dict[str, Tensor], prepare: InputScaling) -> Tensor:
     """`augment.apply(x[index], draw, prepare)`, or without draws `prepare(x[index])`; x is uint8 or float32."""
     c, h, w = x.shape[1:]
     out = torch.empty(len(index), c, h, w, dtype=prepare.dtype, device=x.device)
@@ -82,7 +82,7 @@ def pick(x: Tensor, index: Tensor, augment: Augment, draw: dict[str, Tensor], pr
 
 
 @lru_cache(maxsize=8)  # a run has one
-def outcomes(prepare: Prepare, channels: int, device: torch.device) -> Tensor:
+def outcomes(prepare: InputScaling, channels: int, device: torch.device) -> Tensor:
     """[channels, 256] what `prepare` makes of each byte."""
     every = torch.arange(256, dtype=torch.uint8, device=device)
     return prepare(every.expand(1, channels, 1, 256).contiguous()).view(channels, 256)

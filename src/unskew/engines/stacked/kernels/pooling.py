@@ -147,7 +147,7 @@ def _to_largest(
     tl.store(sums + first + p, tl.sum(back.to(tl.float32), 1), mask=first + p < PLANES)
 
 
-class Pool(torch.autograd.Function):
+class PoolFunction(torch.autograd.Function):
     """x [m, c, b, h, w] or [m, b, c, h, w] (`channel` is the axis of c), bias [m, c] or None.
 
     Windows k x k do not overlap, so each gradient has one place to go; k = 1 is a bias and a ReLU alone. With `turned`

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from unskew.models.layers import kept
-from unskew.protocol.view import at_least_float32
+from unskew.models.seeded_dropout import kept
+from unskew.protocol.step_view import at_least_float32
 
 
 def convolve(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim.sgd import sgd
 
 from unskew.engines.stacked.kernels.sgd_lowrank import follow, moved
-from unskew.engines.stacked.lowrank_grad import Factored
+from unskew.engines.stacked.lowrank_grad import LowRankGrad
 
 BLOCK = 2048  # numbers of a program
 WARPS = 8  # of a program: a thread has 2 loads of 16 bytes from each tensor under way, in 32 registers
@@ -45,7 +45,7 @@ def move(
 
 def descend(
     leaves: list[Tensor],
-    grads: list[Tensor | Factored],
+    grads: list[Tensor | LowRankGrad],
     velocities: list[Tensor | None],
     *,
     lr: Any,
@@ -59,10 +59,10 @@ def descend(
     rest = dict[int, Tensor]()
     for i, (leaf, grad, velocity) in enumerate(zip(leaves, grads, slots, strict=True)):
         there = [velocity] * bool(momentum)
-        if isinstance(grad, Factored) and takes(lr, leaf, *there):
+        if isinstance(grad, LowRankGrad) and takes(lr, leaf, *there):
             follow(leaf, *grad, velocity, lr, *how)
             continue
-        grad = grad.whole(leaf.dtype) if isinstance(grad, Factored) else grad
+        grad = grad.whole(leaf.dtype) if isinstance(grad, LowRankGrad) else grad
         if takes(lr, leaf, grad, *there):
             move(leaf, grad, velocity, lr, *how)
         else:

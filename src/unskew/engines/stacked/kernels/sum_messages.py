@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from unskew.client.rows import to_device_async
-from unskew.engines.engine import Stacked
+from unskew.client.client_rows import to_device_async
+from unskew.engines.engine import StackedMessages
 
 BLOCK = 1024  # numbers of a program
 
@@ -32,7 +32,7 @@ def _add_up(totals, sizes, places, tensor_of, begin, factors, M, total, like, BN
     tl.store(to + at, sums, mask=there)
 
 
-def add_up(totals: list[Tensor], messages: list[Stacked]) -> None:
+def add_up(totals: list[Tensor], messages: list[StackedMessages]) -> None:
     """Add factor * message to the totals, message after message.
 
     Number of rows times a float32 is exact in float64, so it is the same whether a product is rounded or not.
@@ -56,7 +56,7 @@ def add_up(totals: list[Tensor], messages: list[Stacked]) -> None:
             _add_up[(blocks,)](*table, weights, len(factors), totals[mine[0]], some[0].tensors[0], BLOCK)
 
 
-def _table(totals: list[Tensor], messages: list[Stacked]) -> tuple[int, list[Tensor]]:
+def _table(totals: list[Tensor], messages: list[StackedMessages]) -> tuple[int, list[Tensor]]:
     """How many programs there are; where each total begins, its size, where each of its messages begins, and which
     tensor a program works on from where: all made on the host and to_device_async at once."""
     sizes = np.array([t.numel() for t in totals])
@@ -75,7 +75,7 @@ def _table(totals: list[Tensor], messages: list[Stacked]) -> tuple[int, list[Ten
     return int(counts.sum()), list(there.split([len(column) for column in columns]))
 
 
-def _rows(some: Stacked) -> np.ndarray:
+def _rows(some: StackedMessages) -> np.ndarray:
     """[tensors, messages] where each message's begins."""
     begin = np.array([t.data_ptr() for t in some.tensors])[:, None]
     step = np.array([t.nbytes // len(t) for t in some.tensors])[:, None]

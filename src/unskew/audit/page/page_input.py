@@ -1,0 +1,67 @@
+"""What the page is made of: runs with their utility and bytes, and what an audit found about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from unskew.audit.leak import KindVerdict, Leak, Pictures
+from unskew.audit.membership.membership_attack import MembershipResult
+from unskew.audit.metrics.metric_values import SkippedMetric
+from unskew.report.run_facts import Fact
+
+if TYPE_CHECKING:
+    from unskew.results.load_run import LoadedRun
+
+
+@dataclass(frozen=True)
+class RunUtility:
+    """One run: accuracy in percent, bytes sent up and down by all clients together."""
+
+    method: str
+    defence: str
+    dataset: str
+    seed: int
+    accuracy: float
+    bytes: float
+
+    @classmethod
+    def of(cls, run: LoadedRun, defence: str = "") -> RunUtility:
+        """Of a finished run, by its last ten rounds."""
+        total = run.summary.bytes_up + run.summary.bytes_down
+        return cls(
+            run.config.label, defence, run.config.data.name, run.config.seed, run.summary.mean_last10, float(total)
+        )
+
+
+@dataclass(frozen=True)
+class RocCurve:
+    """Membership inference on one run."""
+
+    method: str
+    defence: str
+    dataset: str
+    found: MembershipResult
+
+
+@dataclass(frozen=True)
+class PageInput:
+    """Everything the page shows. facts: threat models, budgets, what was recorded, a line each."""
+
+    title: str
+    runs: tuple[RunUtility, ...]
+    verdicts: tuple[KindVerdict, ...] = ()
+    leaks: tuple[Leak, ...] = ()
+    pictures: tuple[Pictures, ...] = ()
+    curves: tuple[RocCurve, ...] = ()
+    skipped: tuple[SkippedMetric, ...] = ()
+    facts: tuple[Fact, ...] = ()
+
+
+def label(method: str, defence: str) -> str:
+    """How the page names a run.
+
+    >>> label("fedavg", "noise"), label("fedavg", "none")
+    ('fedavg + noise', 'fedavg')
+    """
+    return f"{method} + {defence}" if defence not in ("", "none") else method

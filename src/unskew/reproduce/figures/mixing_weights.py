@@ -1,0 +1,44 @@
+"""FLea's figure 8: the mixing weights of one batch, as the plan draws them for a client."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from unskew.client.plan import Plan
+from unskew.protocol.part import Sizes
+from unskew.reproduce.figures.figure_style import INK, panels, styled
+from unskew.reproduce.figures.paper_figure import caption, check_some
+from unskew.reproduce.target_cells import PlannedCell
+
+COLUMNS = ["dataset", "series", "seed", "row", "beta"]
+ROUND, CLIENT, CLASSES = 2, 0, 10  # in round 1 there is nothing to mix with
+
+
+def data(cells: list[PlannedCell]) -> pd.DataFrame:
+    """dataset, series, seed, row, beta: those of the first batch of client 0 in round 2."""
+    rows: list[tuple] = []
+    for cell in cells:
+        experiment = cell.experiment
+        batch = experiment.local.batch
+        plan = Plan(experiment.seed)
+        part = next(p for p in experiment.create_method().parts if p.name == "flea")
+        drawn = plan.part_draws(part, "steps", ROUND, CLIENT, Sizes(batch, 1, batch, CLASSES, {}))["beta"][0]
+        rows += [("any data", cell.method, cell.seed, i, round(float(b), 4)) for i, b in enumerate(drawn)]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+@styled
+def draw(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
+    """A stem for every row of the batch."""
+    check_some(frame, name)
+    rows = frame[frame["seed"] == frame["seed"].iloc[0]]
+    what = f"Mixing weights of {len(rows)} rows, one draw from Beta(2, 2) each."
+    figure, (axes,) = panels(1, 1, (560.0, 240.0), title, caption(rows, what, "", note), right=30)
+    axes.vlines(rows["row"], 0, rows["beta"], color="#9cc7e6", linewidth=2)
+    axes.plot(rows["row"], rows["beta"], "o", color="#1f77b4", gid="points beta")
+    axes.axhline(rows["beta"].mean(), color=INK, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("row of the batch")
+    axes.set_ylabel("mixing weight, β")
+    return figure

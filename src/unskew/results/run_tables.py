@@ -1,0 +1,97 @@
+"""Results are rows; everything that is plotted or reported is read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unskew.base.signals import uninterrupted
+
+if TYPE_CHECKING:
+    import pandas as pd  # imported where a table is made: a run's first round need not wait for it
+
+METRICS = ("run", "method", "seed", "round", "who", "split", "metric", "value")
+LEDGER = ("round", "phase", "client", "direction", "part", "artefact", "kind", "bytes")
+LATE = 10  # rounds whose mean is reported beside the best and the last
+TIMES = ("round", "what", "seconds")
+CLIENTS = ("client", "class", "rows")
+
+
+@dataclass
+class RowBuffer:
+    """Rows that grow; new ones are turned into columns only when somebody asks."""
+
+    columns: tuple[str, ...]
+    _done: pd.DataFrame | None = None
+    _new: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        self._new.extend(rows)
+
+    def frame(self) -> pd.DataFrame:
+        """All rows in the order in which they came."""
+        if self._new or self._done is None:
+            import pandas as pd
+
+            fresh = pd.DataFrame(self._new, columns=list(self.columns))
+            kept = [self._done, fresh] if self._done is not None and len(self._done) else [fresh]
+            self._done, self._new = pd.concat(kept, ignore_index=True), []
+        return self._done
+
+    # Ctrl-C waits: pandas asks NumPy whether a column's type is "string", and NumPy takes an interruption for a no.
+    @uninterrupted()
+    def to_bytes(self) -> bytes:
+        """The rows as a parquet file."""
+        return self.frame().to_parquet(index=False)
+
+    @classmethod
+    @uninterrupted()
+    def read(cls, columns: tuple[str, ...], path: Path) -> RowBuffer:
+        import pandas as pd
+
+        return cls(columns, pd.read_parquet(path))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run in one line; accuracies in percent."""
+
+    run: str
+    method: str
+    best: float
+    best_round: int
+    final: float
+    mean_last10: float
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    last_round: int = 0  # the last that was played
+    stopped: str = ""  # why it was the last, where that is not the number of rounds
+
+
+def test_accuracy(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy of the server's model on the test set by round; round 0 is the untrained model and does not count."""
+    rows = metrics[(metrics["who"] == "server") & (metrics["split"] == "test") & (metrics["metric"] == "accuracy")]
+    return rows[rows["round"] > 0].sort_values("round")
+
+
+def best_of(metrics: pd.DataFrame) -> float:
+    """Best accuracy so far."""
+    return float(test_accuracy(metrics)["value"].max()) if len(test_accuracy(metrics)) else 0.0
+
+
+def summarise(run: str, method: str, metrics: pd.DataFrame, up: int, down: int, seconds: float) -> Summary:
+    """Best, final and late accuracy over the rounds, bytes and seconds."""
+    rows = test_accuracy(metrics)
+    if rows.empty:
+        return Summary(run, method, float("nan"), 0, float("nan"), float("nan"), up, down, seconds)
+    ended = metrics[(metrics["split"] == "test") & (metrics["metric"] == "end of run accuracy")]
+    # The model that is kept is the one after the exchanges at the end.
+    accuracy, rounds = (np.concatenate([rows[name], ended[name]]) for name in ("value", "round"))
+    best = int(accuracy.argmax())
+    late = float(accuracy[rounds > rounds[-1] - LATE].mean())
+    return Summary(run, method, float(accuracy[best]), int(rounds[best]), float(accuracy[-1]), late, up, down, seconds)

@@ -1,0 +1,73 @@
+"""A run as a person watches it: a header, a live bar with accuracy and time left, or plain lines without a terminal."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+LONG = 60.0  # seconds; a longer run says so after its first round
+LINES = 20  # plain lines of a whole run
+
+
+class TerminalDisplay:
+    """Everything goes to standard error, so that standard output stays for results."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True, highlight=False)
+        self._bar: Progress | None = None
+
+    def begin(self, header: list[str], first: int, rounds: int) -> None:
+        for line in header:
+            self.console.print(line, soft_wrap=True, markup=False)
+        if first:
+            self.console.print(f"resume     after round {first}")
+        self._first, self._rounds, self._began, self._said = first, rounds, time.monotonic(), False
+        self._warm = self._began  # end of the first round, which pays for what happens once
+        if self.console.is_terminal:
+            columns = (
+                TextColumn("round"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TextColumn("{task.fields[accuracy]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=self.console)
+            self._task = self._bar.add_task("rounds", total=rounds, completed=first, accuracy="")
+            self._bar.start()
+
+    def round(self, round: int, accuracy: float | None, best: float) -> None:
+        text = f"accuracy {accuracy:5.2f} %  best {best:5.2f} %" if accuracy is not None else f"best {best:5.2f} %"
+        self._say_if_long(round)
+        if self._bar:
+            self._bar.update(self._task, completed=round, accuracy=text)
+        elif round % max(self._rounds // LINES, 1) == 0 or round == self._rounds:
+            self.console.print(f"round {round}/{self._rounds}  {text}  {self._left(round)} left")
+
+    def note(self, text: str) -> None:
+        """A line that stays above the bar."""
+        self.console.print(text, soft_wrap=True, markup=False)
+
+    def end(self) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def _per_round(self, round: int) -> float:
+        rounds = round - self._first - 1
+        return (time.monotonic() - self._warm) / rounds if rounds > 0 else time.monotonic() - self._began
+
+    def _left(self, round: int) -> str:
+        seconds = self._per_round(round) * (self._rounds - round)
+        return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+    def _say_if_long(self, round: int) -> None:
+        """After the second round, because the first is no measure."""
+        if round == self._first + 1:
+            self._warm = time.monotonic()
+        elif not self._said:
+            self._said, whole = True, self._per_round(round) * (self._rounds - self._first)
+            if whole > LONG:
+                self.console.print(f"time       about {whole / 60:.0f} min in all; Ctrl-C is safe, --resume goes on")

@@ -1,11 +1,11 @@
-"""For all tests: draws without a seed of their own are the same each time, so that a failure can be seen again."""
+"""Seeds PyTorch before every test, so that a failure can be reproduced."""
 
 import pytest
 import torch
 
-torch.manual_seed(0)  # for what modules draw while they are imported
+torch.manual_seed(0)  # for random numbers that modules draw on import
 
 
 @pytest.fixture(autouse=True)
-def _same_draws() -> None:
+def _seed_pytorch() -> None:
     torch.manual_seed(0)

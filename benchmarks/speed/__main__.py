@@ -3,11 +3,11 @@
     python benchmarks/speed lmd-shards-10 pfl-cifar --device cuda --precision tf32 --rounds 20 --out results
     python benchmarks/speed pfl-cifar --device cpu --systems unskew-loop,bare-loop --workers 2 --rounds 20 --out results
 
-On a GPU one system after another; on a CPU a round of each in turn, because its speed changes with the hour. Each
-system plays some rounds first that do not count. OUT/speed.csv has a row for each system, OUT/speed-rounds.csv every
-round. `--check` also compares the weights of `stacked` and `loop` after a few steps, which only a GPU can show for the
-recorded graphs and the kernels. `--systems pfl` needs pfl-research, here or in the environment of `--pfl-python`.
-`scale-clients` also shows plan time and memory as the number of clients grows.
+A GPU runs one system after another; a CPU alternates rounds of all systems, because its speed varies over time. Each
+system runs some warm-up rounds that do not count. OUT/speed.csv has a row for each system, OUT/speed-rounds.csv every
+round. `--check` also compares the weights of `stacked` and `loop` after a few steps; only on a GPU does this check the
+captured graphs and the kernels. `--systems pfl` needs pfl-research, in this environment or in that of `--pfl-python`.
+`scale-clients` also prints plan time and memory for growing numbers of clients.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import clients
-from floor import floor
-from kept import keep
-from peer import Pfl, SkippedError
-from systems import VERSIONS, How, Player, Unskew, make, seconds
-from workloads import GROUPS, WORKLOADS, Workload, named
+from floor import least_ms_and_samples
+from pfl_process import Pfl, SkippedError
+from record_rows import update_csv
+from systems import VERSIONS, RunOptions, TimedSystem, Unskew, make_system, time_call
+from workloads import GROUPS, WORKLOADS, Workload, workloads_named
 
-from unskew.base.environment import commit, device_name
+from unskew.base.environment import commit_hash, device_name
 from unskew.runner.process_setup import precision as set_precision
 
 COLUMNS = [
@@ -39,17 +39,17 @@ COLUMNS = [
     *("ratio_to_bare_loop", "ratio_to_floor", "versions", "commit"),
 ]
 KEY = COLUMNS[:4]
-LEAST, LONG = 2, 30_000.0  # on a GPU: rounds that count, and ms after which no more are played than these
-WARM = {"unskew-stacked": 3}  # rounds until all is recorded; one for the others
-# When engines are compared: over many steps, rounding grows. Three clients tell as much as fifty; where clients differ
-# in rows, ten with 1 to 6 steps each also show the stack being narrowed.
-ALIKE, UNEVEN = (3, {"steps": 1}), (10, {"epochs": 1, "batch": 500})
-AGREED = ["workload", "device", "precision", "apart", "versions", "commit"]
+MIN_ROUNDS, MAX_MS = 2, 30_000.0  # after MAX_MS, no system runs more than MIN_ROUNDS rounds
+WARMUP = {"unskew-stacked": 3}  # rounds until all graphs are captured; 1 for the others
+# Clients and steps of the engines' comparison, few because rounding errors grow with the steps. If clients differ in
+# rows, ten clients with 1 to 6 steps each also cover the narrowing of the stack.
+EQUAL_ROWS, UNEQUAL_ROWS = (3, {"steps": 1}), (10, {"epochs": 1, "batch": 500})
+AGREEMENT_COLUMNS = ["workload", "device", "precision", "apart", "versions", "commit"]
 
 
 @dataclass
 class Timed:
-    """One system's rounds in ms, the ones that do not count first."""
+    """One system's rounds in ms, beginning with the warm-up."""
 
     system: str
     ms: list[float]
@@ -59,71 +59,72 @@ class Timed:
 
     @property
     def warm(self) -> list[float]:
-        return self.ms[WARM.get(self.system, 1) :]
+        return self.ms[WARMUP.get(self.system, 1) :]
 
 
-def one_after_another(load: Workload, systems: list[str], how: How, rounds: int) -> list[Timed]:
-    """Each with the device to itself, so that memory is its own."""
-    found = []
+def one_after_another(load: Workload, systems: list[str], options: RunOptions, rounds: int) -> list[Timed]:
+    """Time each system separately on the device, so that its peak memory can be measured."""
+    timings = []
     for system in systems:
         torch.cuda.reset_peak_memory_stats()
-        player = made(load, system, how)
-        if player is None:
+        system_run = make_or_skip(load, system, options)
+        if system_run is None:
             continue
-        ms = [1000 * seconds(player, how) for _ in range(WARM.get(system, 1))]
-        player.skip(max(WARM.values()) - len(ms))  # so that the rounds that count begin with the same one for all
-        ms += counted(player, how, rounds)
-        peak = player.peak if isinstance(player, Pfl) else torch.cuda.max_memory_allocated() / 2**20
-        found.append(Timed(system, ms, peak, player.padding, player.versions))
-        player.close()
-        del player
+        ms = [1000 * time_call(system_run, options) for _ in range(WARMUP.get(system, 1))]
+        system_run.skip(max(WARMUP.values()) - len(ms))  # so that all systems are timed on the same rounds
+        ms += time_rounds(system_run, options, rounds)
+        peak = system_run.peak if isinstance(system_run, Pfl) else torch.cuda.max_memory_allocated() / 2**20
+        timings.append(Timed(system, ms, peak, system_run.padding, system_run.versions))
+        system_run.close()
+        del system_run
         gc.collect()
         torch.cuda.empty_cache()
-    return found
+    return timings
 
 
-def counted(play: Callable[[], None], how: How, rounds: int) -> list[float]:
-    """The rounds that count, in ms; fewer of a system that takes long."""
+def time_rounds(run_round: Callable[[], None], options: RunOptions, rounds: int) -> list[float]:
+    """The timed rounds, in ms; fewer for a slow system."""
     ms: list[float] = []
-    while len(ms) < rounds and (len(ms) < LEAST or sum(ms) < LONG):
-        ms.append(1000 * seconds(play, how))
+    while len(ms) < rounds and (len(ms) < MIN_ROUNDS or sum(ms) < MAX_MS):
+        ms.append(1000 * time_call(run_round, options))
     return ms
 
 
-def in_turn(load: Workload, systems: list[str], how: How, rounds: int) -> list[Timed]:
-    """A round of each in turn."""
-    players = {system: player for system in systems if (player := made(load, system, how)) is not None}
-    found = {system: Timed(system, []) for system in players}
-    for _ in range(rounds + max((WARM.get(system, 1) for system in players), default=0)):
-        for system, player in players.items():
-            found[system].ms.append(1000 * seconds(player, how))
-    for system, player in players.items():
-        found[system].padding, found[system].versions = player.padding, player.versions
-        player.close()
-    return list(found.values())
+def interleaved(load: Workload, systems: list[str], options: RunOptions, rounds: int) -> list[Timed]:
+    """Time a round of each system in turn."""
+    made = {system: make_or_skip(load, system, options) for system in systems}
+    system_runs = {system: system_run for system, system_run in made.items() if system_run is not None}
+    timings = {system: Timed(system, []) for system in system_runs}
+    for _ in range(rounds + max((WARMUP.get(system, 1) for system in system_runs), default=0)):
+        for system, system_run in system_runs.items():
+            timings[system].ms.append(1000 * time_call(system_run, options))
+    for system, system_run in system_runs.items():
+        timings[system].padding, timings[system].versions = system_run.padding, system_run.versions
+        system_run.close()
+    return list(timings.values())
 
 
-def measure(load: Workload, systems: list[str], how: How, rounds: int) -> list[Timed]:
-    with set_precision(how.precision):
-        return (one_after_another if how.device.startswith("cuda") else in_turn)(load, systems, how, rounds)
+def measure(load: Workload, systems: list[str], options: RunOptions, rounds: int) -> list[Timed]:
+    with set_precision(options.precision):
+        return (one_after_another if options.device.startswith("cuda") else interleaved)(load, systems, options, rounds)
 
 
-def made(load: Workload, system: str, how: How) -> Player | None:
-    """A system ready to play; one that is not here is left out, with the reason on the screen."""
+def make_or_skip(load: Workload, system: str, options: RunOptions) -> TimedSystem | None:
+    """A system ready to run; prints the reason and returns None if it is unavailable."""
     try:
-        return make(load, system, how)
-    except SkippedError as why:
-        sys.stdout.write(f"{load.name} {system} skipped: {why}\n")
+        return make_system(load, system, options)
+    except SkippedError as reason:
+        sys.stdout.write(f"{load.name} {system} skipped: {reason}\n")
         return None
 
 
-def rows(load: Workload, found: list[Timed], how: How, device: str) -> list[dict]:
-    """Lines of the table, and the same on the screen with spread and first round."""
-    medians = {timed.system: statistics.median(timed.warm) for timed in found}
-    least, samples = floor(load, how.device, how.precision)
-    bare, lines = next((timed for timed in found if timed.system == "bare-loop"), None), []
-    for timed in found:
-        ratio = times_as_fast(timed, bare)
+def rows(load: Workload, timings: list[Timed], options: RunOptions, device: str) -> list[dict]:
+    """Rows of speed.csv; also prints them, with the spread and the first round."""
+    medians = {timed.system: statistics.median(timed.warm) for timed in timings}
+    least, samples = least_ms_and_samples(load, options.device, options.precision)
+    bare, lines = next((timed for timed in timings if timed.system == "bare-loop"), None), []
+    for timed in timings:
+        ratio = speedup(timed, bare)
         ms, warm = medians[timed.system], sorted(timed.warm)
         spread = warm[3 * len(warm) // 4] - warm[len(warm) // 4]
         lines.append(
@@ -131,7 +132,7 @@ def rows(load: Workload, found: list[Timed], how: How, device: str) -> list[dict
                 "workload": load.name,
                 "system": timed.system,
                 "device": device,
-                "precision": how.precision,
+                "precision": options.precision,
                 "ms_per_round": round(ms, 2),
                 "samples_per_s": round(1000 * samples / ms),
                 "peak_mem_mib": round(timed.peak, 1),
@@ -139,38 +140,39 @@ def rows(load: Workload, found: list[Timed], how: How, device: str) -> list[dict
                 "ratio_to_bare_loop": round(ratio, 3),
                 "ratio_to_floor": round(ms / least, 2) if least else "",
                 "versions": timed.versions,
-                "commit": commit(),
+                "commit": commit_hash(),
             }
         )
         sys.stdout.write(
-            f"{load.name} {timed.system} {how.precision}: {ms:.2f} ms, spread {spread:.2f}, first {timed.ms[0]:.0f}, "
-            f"{timed.peak:.0f} MiB, {ratio:.2f} x bare, {lines[-1]['ratio_to_floor']} x floor\n"
+            f"{load.name} {timed.system} {options.precision}: {ms:.2f} ms, spread {spread:.2f}, "
+            f"first {timed.ms[0]:.0f}, {timed.peak:.0f} MiB, {ratio:.2f} x bare, "
+            f"{lines[-1]['ratio_to_floor']} x floor\n"
         )
         sys.stdout.flush()
     return lines
 
 
-def times_as_fast(timed: Timed, other: Timed | None) -> float:
-    """By the medians of the rounds that both have played."""
+def speedup(timed: Timed, other: Timed | None) -> float:
+    """The ratio of median times over the rounds that both have run."""
     if other is None:
         return float("nan")
-    both = min(len(timed.warm), len(other.warm))
-    return statistics.median(other.warm[:both]) / statistics.median(timed.warm[:both])
+    common = min(len(timed.warm), len(other.warm))
+    return statistics.median(other.warm[:common]) / statistics.median(timed.warm[:common])
 
 
-def agreement(load: Workload, how: How) -> float:
-    """How far the weights of the engines are apart after three short rounds, relative to how far they moved."""
+def engine_distance(load: Workload, options: RunOptions) -> float:
+    """Distance of the engines' weights after three short rounds, relative to how far the weights moved."""
     ends = []
-    count, work = UNEVEN if load.partition["name"] == "dirichlet" else ALIKE
+    count, work = UNEQUAL_ROWS if load.partition["name"] == "dirichlet" else EQUAL_ROWS
     few = replace(load, participation=(count + 0.5) / load.partition["clients"], local=load.local | work)
-    with set_precision(how.precision):
+    with set_precision(options.precision):
         for engine in ("loop", "stacked"):
-            player = Unskew(few, engine, how)
-            start = player.snap.model
-            for _ in range(3):  # as it is, recorded, played
-                player()
-            ends.append({k: t.double().cpu() for k, t in player.snap.model.items() if t.is_floating_point()})
-            player.close()
+            system_run = Unskew(few, engine, options)
+            start = system_run.snap.model
+            for _ in range(3):  # eager, captured, replayed
+                system_run()
+            ends.append({k: t.double().cpu() for k, t in system_run.snap.model.items() if t.is_floating_point()})
+            system_run.close()
     moved = sum(float((ends[0][k] - start[k].double().cpu()).pow(2).sum()) for k in ends[0])
     apart = sum(float((ends[0][k] - ends[1][k]).pow(2).sum()) for k in ends[0])
     return (apart / moved) ** 0.5
@@ -189,28 +191,32 @@ def main() -> None:
     parser.add_argument("--pfl-python", default=sys.executable, help="interpreter that has pfl and torch")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    how = How(args.device, args.precision, args.workers, args.pfl_python)
+    options = RunOptions(args.device, args.precision, args.workers, args.pfl_python)
     device = device_name(torch.device(args.device))
     if args.device == "cpu":
         torch.set_num_threads(args.workers)
         device += f", {args.workers} thread{'s' if args.workers > 1 else ''}"
-    for load in named(args.workloads):
+    for load in workloads_named(args.workloads):
         name = load.name
         if name == "scale-clients":
-            clients.show(load)
-        found = measure(load, [s for s in args.systems.split(",") if s], how, args.rounds)
-        lines = rows(load, found, how, device) if found else []
+            clients.print_scaling(load)
+        timings = measure(load, [s for s in args.systems.split(",") if s], options, args.rounds)
+        lines = rows(load, timings, options, device) if timings else []
         if args.check:
-            apart = agreement(load, how)
-            sys.stdout.write(f"{name}: engines differ by {apart:.2e} after three short rounds\n")
+            distance = engine_distance(load, options)
+            sys.stdout.write(f"{name}: engines differ by {distance:.2e} after three short rounds\n")
             if args.out:
-                row = (name, device, how.precision, f"{apart:.2e}", VERSIONS, commit())
-                keep(args.out / "agreement.csv", pd.DataFrame([row], columns=AGREED), AGREED[:3])
+                row = (name, device, options.precision, f"{distance:.2e}", VERSIONS, commit_hash())
+                agreement = pd.DataFrame([row], columns=AGREEMENT_COLUMNS)
+                update_csv(args.out / "agreement.csv", agreement, AGREEMENT_COLUMNS[:3])
         if args.out and lines:
-            keep(args.out / "speed.csv", pd.DataFrame(lines)[COLUMNS], KEY)
-            each = [dict(zip(KEY, (load.name, t.system, device, how.precision))) | {"round": i + 1, "ms": round(ms, 2)}
-                    for t in found for i, ms in enumerate(t.ms)]  # fmt: skip
-            keep(args.out / "speed-rounds.csv", pd.DataFrame(each), KEY)
+            update_csv(args.out / "speed.csv", pd.DataFrame(lines)[COLUMNS], KEY)
+            each_round = [
+                dict(zip(KEY, (load.name, t.system, device, options.precision))) | {"round": i + 1, "ms": round(ms, 2)}
+                for t in timings
+                for i, ms in enumerate(t.ms)
+            ]
+            update_csv(args.out / "speed-rounds.csv", pd.DataFrame(each_round), KEY)
 
 
 if __name__ == "__main__":

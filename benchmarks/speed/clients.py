@@ -1,4 +1,4 @@
-"""Does anything grow with the number of clients? Plan time and peak host memory, each count in a fresh process."""
+"""Plan time and peak host memory by number of clients, each count in a fresh process."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import sys
 import time
 from dataclasses import replace
 
-from memory import Peak, memory
+from memory import PeakMemory, memory
 from workloads import WORKLOADS, Workload
 
 COUNTS = (10_000, 100_000, 1_000_000)
 COHORT = 1000
 
 
-def show(load: Workload) -> None:
-    """A line for each number of clients."""
+def print_scaling(load: Workload) -> None:
+    """Print a line for each number of clients."""
     for count in COUNTS:
-        ran = subprocess.run(
+        process = subprocess.run(
             [sys.executable, __file__, load.name, str(count)], stdout=subprocess.PIPE, text=True, check=True
         )
-        found = json.loads(ran.stdout.splitlines()[-1])
+        result = json.loads(process.stdout.splitlines()[-1])
         sys.stdout.write(
-            f"{load.name} {count:>9,} clients: ready in {found['ready_s']:.2f} s, plan of a round of {COHORT} "
-            f"{found['plan_s']:.2f} s, round {found['round_s']:.1f} s, host memory {found['before_mib']:.0f} MiB with "
-            f"the data, at most {found['peak_mib']:.0f} MiB\n"
+            f"{load.name} {count:>9,} clients: ready in {result['ready_s']:.2f} s, plan of a round of {COHORT} "
+            f"{result['plan_s']:.2f} s, round {result['round_s']:.1f} s, host memory {result['before_mib']:.0f} MiB "
+            f"with the data, at most {result['peak_mib']:.0f} MiB\n"
         )
         sys.stdout.flush()
 
 
 def measure(load: Workload, count: int) -> dict[str, float]:
-    """Set up, plan three rounds as the stacked engine would, and play one."""
+    """Set up, plan three rounds like the stacked engine, and run one."""
     from unskew.client.feed import BatchFeed
     from unskew.runner.prepare_run import prepare
 
     load = replace(load, partition=load.partition | {"clients": count}, participation=(COHORT + 0.5) / count)
     data, net = load.data(), load.net()
-    before, peak, began = memory(), Peak(), time.perf_counter()
+    before, peak, started = memory(), PeakMemory(), time.perf_counter()
     peak.start()
     fed = prepare(load.experiment("loop", "cpu", "float32", 5), data=data, model=net).federation
     ready, context = time.perf_counter(), fed.engine.context
@@ -48,15 +48,15 @@ def measure(load: Workload, count: int) -> dict[str, float]:
             context, context.client_rows, number, fed.received(snap), clients, [fed.store.get(k) for k in clients]
         )
     planned = time.perf_counter()
-    fed.play(snap)
-    played = time.perf_counter()
+    fed.run_round(snap)
+    trained = time.perf_counter()
     fed.engine.close()
     return {
-        "ready_s": ready - began,
+        "ready_s": ready - started,
         "plan_s": (planned - ready) / 3,
-        "round_s": played - planned,
+        "round_s": trained - planned,
         "before_mib": before,
-        "peak_mib": peak.most,
+        "peak_mib": peak.mib,
     }
 
 

@@ -1,8 +1,8 @@
-"""Memory of 10,000 clients with 50 images each, besides the data: a few rounds in a fresh process for each method.
+"""Memory of 10,000 clients with 50 images each, without the data: a few rounds in a fresh process for each method.
 
     python benchmarks/speed/memory.py fedavg scaffold moon --rounds 3 --workers 2
 
-Counts what this process and its workers have together (shared pages once), looked at 20 times a second.
+Measures this process and its workers together (shared pages once), 20 times a second.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ COHORT = 50
 
 
 def memory() -> float:
-    """MiB of this process and those it started; pages that several of them share count once."""
+    """MiB of this process and its child processes; pages that several of them share count once."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    found = 0
+    kib = 0
     for process in ("self", *children):
         for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-            found += int(line.split()[1]) if line.startswith("Pss:") else 0
-    return found / 1024
+            kib += int(line.split()[1]) if line.startswith("Pss:") else 0
+    return kib / 1024
 
 
-class Peak(threading.Thread):
-    """The most that was seen."""
+class PeakMemory(threading.Thread):
+    """Records the peak memory in the background."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.most, self.over = 0.0, threading.Event()
+        self.mib, self.stopped = 0.0, threading.Event()
 
     def run(self) -> None:
-        while not self.over.wait(0.05):
-            self.most = max(self.most, memory())
+        while not self.stopped.wait(0.05):
+            self.mib = max(self.mib, memory())
 
 
 def measure(method: str, rounds: int, workers: int) -> str:
-    """Prepare a long run and play its first rounds."""
+    """Prepare a long run and run its first rounds."""
     from unskew.runner.prepare_run import prepare
 
     load = Workload(method, {"name": "iid", "clients": 10_000}, COHORT / 10_000, PFL, method=method, images=500_000)
     data, net = load.data(), pfl_cnn()
     experiment = load.experiment("loop", "cpu", "float32", 1000)
     engine = experiment.engine.model_copy(update={"workers": workers})
-    before, peak = memory(), Peak()
+    before, peak = memory(), PeakMemory()
     peak.start()
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "state"
@@ -60,15 +60,15 @@ def measure(method: str, rounds: int, workers: int) -> str:
         ).federation
         snap = fed.start()
         for _ in range(rounds):
-            snap, _ = fed.play(snap)
+            snap, _ = fed.run_round(snap)
             fed.store.commit()
-        peak.over.set()
+        peak.stopped.set()
         files = sum(file.stat().st_size for file in state.glob("*")) / 2**20
         fed.engine.close()
         fed.store.close()
     return (
-        f"{method}: {before:.0f} MiB with the data, at most {peak.most:.0f} MiB in {rounds} rounds, so "
-        f"{peak.most - before:.0f} MiB besides; {type(fed.store.storage).__name__}, {files:.0f} MiB in files"
+        f"{method}: {before:.0f} MiB with the data, at most {peak.mib:.0f} MiB in {rounds} rounds, "
+        f"{peak.mib - before:.0f} MiB more; {type(fed.store.storage).__name__}, {files:.0f} MiB in files"
     )
 
 

@@ -1,4 +1,4 @@
-"""Pixels and the net of the pfl-research benchmark, from torch alone: the peer's environment may have nothing else."""
+"""Pixels and the net of the pfl-research benchmark. Imports only torch: pfl's environment may have nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The systems that are timed, each as something that is set up once and then plays one round at a call."""
+"""The systems that are timed: each is set up once, and then runs one round per call."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from alone import Alone
-from bare import KNOWN, Bare
-from peer import Pfl, SkippedError
+from bare_loop import KNOWN_METHODS, BareTrainer
+from bare_process import BareProcess
+from pfl_process import Pfl, SkippedError
 from workloads import Workload
 
 from unskew.base.environment import __version__
-from unskew.base.per_client import MANY, ComputedPerClient
+from unskew.base.per_client import MANY_CLIENTS, ComputedPerClient
 from unskew.runner.prepare_run import PreparedRun, prepare
 
 
 @dataclass(frozen=True)
-class How:
-    """Where and how exactly, with how many worker processes of the loop, and threads of the bare one."""
+class RunOptions:
+    """Device and precision; `workers` are processes of the loop engine, and threads of the bare loop."""
 
     device: str
     precision: str
@@ -27,13 +27,13 @@ class How:
     pfl_python: str = ""
 
 
-def seconds(play: Callable[[], None], how: How) -> float:
-    """Of one call, with what it left to the GPU."""
-    began = time.perf_counter()
-    play()
-    if how.device.startswith("cuda"):
+def time_call(call: Callable[[], None], options: RunOptions) -> float:
+    """Seconds of one call, including its work on the GPU."""
+    started = time.perf_counter()
+    call()
+    if options.device.startswith("cuda"):
         torch.cuda.synchronize()
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
 VERSIONS = f"unskew {__version__} torch {torch.__version__}"
@@ -44,17 +44,17 @@ class Unskew:
 
     versions = VERSIONS
 
-    def __init__(self, load: Workload, engine: str, how: How) -> None:
+    def __init__(self, load: Workload, engine: str, options: RunOptions) -> None:
         torch.backends.cudnn.benchmark = False
-        self.federation = ready(load, engine, how).federation
+        self.federation = prepare_workload(load, engine, options).federation
         self.snap = self.federation.start()
 
     def __call__(self) -> None:
-        self.snap, _ = self.federation.play(self.snap)
+        self.snap, _ = self.federation.run_round(self.snap)
         self.federation.store.commit()
 
     def skip(self, rounds: int) -> None:
-        """Leave out rounds of the plan."""
+        """Skip rounds of the plan."""
         self.snap = replace(self.snap, round=self.snap.round + rounds)
 
     @property
@@ -70,26 +70,26 @@ class BareLoop:
 
     padding = 0.0
     versions = VERSIONS
-    bare: Bare | Alone
+    bare: BareTrainer | BareProcess
 
-    def __init__(self, load: Workload, how: How) -> None:
-        source = ready(load, "loop", How("cpu", "float32")).federation
+    def __init__(self, load: Workload, options: RunOptions) -> None:
+        source = prepare_workload(load, "loop", RunOptions("cpu", "float32")).federation
         source.engine.close()
         index, clients = source.engine.context.client_rows.index, source.task.clients
-        # cuDNN tries every algorithm for each new batch size: that pays for one or two sizes, and takes minutes where
-        # every client's last batch has another.
+        # cuDNN tries every algorithm for each new batch size: that pays for one or two sizes, but takes minutes if the
+        # last batches of all clients have different sizes.
         torch.backends.cudnn.benchmark = len({len(index[k]) for k in source.sampling.sampled(1)}) == 1
-        there: Callable[[int], torch.Tensor] = lambda k: index[k].to(how.device)  # noqa: E731
-        rows = [there(k) for k in range(clients)] if clients <= MANY else ComputedPerClient(there)
-        if how.device == "cpu":
-            self.bare = Alone(load.name, rows, how.precision, how.workers)
+        on_device: Callable[[int], torch.Tensor] = lambda k: index[k].to(options.device)  # noqa: E731
+        rows = [on_device(k) for k in range(clients)] if clients <= MANY_CLIENTS else ComputedPerClient(on_device)
+        if options.device == "cpu":
+            self.bare = BareProcess(load.name, rows, options.precision, options.workers)
         else:
             data = load.data()
-            self.bare = Bare(load, rows, data.train.x, data.train.y, how.device, how.precision)
+            self.bare = BareTrainer(load, rows, data.train.x, data.train.y, options.device, options.precision)
         self.sampling, self.round = source.sampling, 0
 
     def skip(self, rounds: int) -> None:
-        """Leave out rounds of the plan."""
+        """Skip rounds of the plan."""
         self.round += rounds
 
     def __call__(self) -> None:
@@ -97,39 +97,39 @@ class BareLoop:
         self.bare.round(self.sampling.sampled(self.round))
 
     def close(self) -> None:
-        if isinstance(self.bare, Alone):
+        if isinstance(self.bare, BareProcess):
             self.bare.close()
 
 
-def ready(load: Workload, engine: str, how: How) -> PreparedRun:
-    experiment = load.experiment(engine, how.device, how.precision, 1000, how.workers)
+def prepare_workload(load: Workload, engine: str, options: RunOptions) -> PreparedRun:
+    experiment = load.experiment(engine, options.device, options.precision, 1000, options.workers)
     return prepare(experiment, data=load.data(), model=load.net())
 
 
-Player = Unskew | BareLoop | Pfl
+TimedSystem = Unskew | BareLoop | Pfl
 
 
-def make(load: Workload, system: str, how: How) -> Player:
+def make_system(load: Workload, system: str, options: RunOptions) -> TimedSystem:
     if system == "pfl":
-        return peer(load, how)
-    if system == "bare-loop" and load.method not in KNOWN:
-        raise SkippedError(f"it knows {' and '.join(KNOWN)}")
-    return BareLoop(load, how) if system == "bare-loop" else Unskew(load, system.removeprefix("unskew-"), how)
+        return start_pfl(load, options)
+    if system == "bare-loop" and load.method not in KNOWN_METHODS:
+        raise SkippedError(f"the bare loop has {' and '.join(KNOWN_METHODS)}, not {load.method}")
+    return BareLoop(load, options) if system == "bare-loop" else Unskew(load, system.removeprefix("unskew-"), options)
 
 
-def peer(load: Workload, how: How) -> Pfl:
+def start_pfl(load: Workload, options: RunOptions) -> Pfl:
     """pfl-research with the same users' rows, net and participants."""
     if load.model != "pfl":
-        raise SkippedError("peer.py knows the net of pfl-cifar only")
-    source = ready(load, "loop", How("cpu", "float32")).federation
+        raise SkippedError("pfl runs only the net of pfl-cifar")
+    source = prepare_workload(load, "loop", RunOptions("cpu", "float32")).federation
     source.engine.close()
     index = source.engine.context.client_rows.index
     task = {
-        "device": how.device,
-        "precision": how.precision,
+        "device": options.device,
+        "precision": options.precision,
         "local": load.local,
         "images": load.images,
         "rows": {str(k): index[k].tolist() for k in range(source.task.clients)},
         "users": len(source.sampling.sampled(1)),
     }
-    return Pfl(how.pfl_python, task, source.sampling.sampled)
+    return Pfl(options.pfl_python, task, source.sampling.sampled)

@@ -1,4 +1,4 @@
-"""The recorded speeds as a table for the README: one line per workload, device and precision.
+"""Format the recorded speeds as a table for the README: one line per workload, device and precision.
 
 python benchmarks/speed/table.py results/speed.csv
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-WHAT = {
+DESCRIPTIONS = {
     "pfl-cifar": "pfl's CIFAR-10 benchmark: 50 of 1000 users a round, 50 images each",
     "lmd-shards-10": "FedLMD's setting: 10 of 100 clients, 500 augmented images, 5 epochs, cnn",
     "lmd-shards-100": "the same with all 100 clients a round",
@@ -26,14 +26,14 @@ SYSTEMS = ("unskew-stacked", "unskew-loop", "bare-loop", "pfl")
 
 
 def table(path: Path) -> str:
-    """Milliseconds per round, and how many times as fast as the bare loop beside it."""
+    """Milliseconds per round, the speed relative to the bare loop, and the time relative to the lower bound."""
     rows = pd.read_csv(path)
     head = ["workload", "device", "precision", *(f"{name}, ms" for name in SYSTEMS), "of bare loop", "of floor"]
     lines = [head, ["---"] * len(head)]
-    keys = [name for name in WHAT if name in set(rows["workload"])]
+    keys = [name for name in DESCRIPTIONS if name in set(rows["workload"])]
     for key in keys:
-        mine = rows[rows["workload"] == key]
-        for (device, precision), group in mine.groupby(["device", "precision"], sort=True):
+        of_workload = rows[rows["workload"] == key]
+        for (device, precision), group in of_workload.groupby(["device", "precision"], sort=True):
             by = group.set_index("system")
             best = by.loc["unskew-stacked" if "unskew-stacked" in by.index else "unskew-loop"]
             times = [_number(by["ms_per_round"].get(name)) for name in SYSTEMS]
@@ -43,7 +43,7 @@ def table(path: Path) -> str:
             ]
             lines.append([f"`{key}`", device, precision, *times, *ratios])
     text = "".join("| " + " | ".join(line) + " |\n" for line in lines)
-    return text + "\n" + "".join(f"- `{key}`: {WHAT[key]}.\n" for key in keys)
+    return text + "\n" + "".join(f"- `{key}`: {DESCRIPTIONS[key]}.\n" for key in keys)
 
 
 def _number(value: float | None) -> str:

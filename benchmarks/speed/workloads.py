@@ -1,4 +1,4 @@
-"""The workloads that speed is measured on. Pixels are synthetic: they decide no time, and no accuracy is shown."""
+"""The workloads of the speed benchmarks. Pixels are synthetic: times do not depend on them, and nothing is scored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEDLMD = {"epochs": 5, "batch": 50, "lr": 0.01, "momentum": 0.9, "weight_decay":
 
 @dataclass(frozen=True)
 class Workload:
-    """A federation, and how a practitioner's loop would see it."""
+    """A federation, described for unskew and for the bare loop."""
 
     name: str
     partition: dict[str, Any]
@@ -45,7 +45,7 @@ class Workload:
     def data(self) -> us.Dataset:
         """CIFAR-shaped bytes with balanced labels, and a small test set."""
         x, y = pixels(self.images)
-        rows = {"x_test": x[:1000], "y_test": y[:1000]}  # only ever timed
+        rows = {"x_test": x[:1000], "y_test": y[:1000]}  # never scored, only timed
         return us.from_arrays(x, y, name="synthetic", mean=MEAN, std=STD, **rows)
 
     def net(self) -> nn.Sequential:
@@ -68,18 +68,18 @@ WORKLOADS = {
         Workload("lmd-shards-100", SHARDS, 1.0, FEDLMD, augment=AUGMENT),
         Workload("lmd-ragged", RAGGED, 0.1, FEDLMD, method="fedlmd", augment=AUGMENT),
         Workload("flea-mobilenet", {"name": "iid", "clients": 500}, 0.1, FLEA, model="mobilenet_v2"),
-        # Beside it, without a bare loop: what FLea adds.
+        # The overhead of FLea; the bare loop does not support it.
         Workload("flea-mobilenet-flea", {"name": "iid", "clients": 500}, 0.1, FLEA, "mobilenet_v2", "flea"),
         *(Workload(f"scale-{n}", {"name": "iid", "clients": 1000}, n / 1000, FEDLMD) for n in SIZES),
-        # A small net, so that what grows with the clients would be seen.
+        # A small net, so that costs that grow with the clients become visible.
         Workload("scale-clients", MILLION, 0.001, PFL, model="mlp"),
     )
 }
 
-# What is timed at several sizes, by one name.
+# Workloads of several sizes under one name.
 GROUPS = {"lmd-shards": ["lmd-shards-10", "lmd-shards-100"], "scale": [f"scale-{n}" for n in SIZES]}
 
 
-def named(names: list[str]) -> list[Workload]:
-    """Workloads by their names, and all of a group by its."""
+def workloads_named(names: list[str]) -> list[Workload]:
+    """Workloads by name; a group's name stands for all of its workloads."""
     return [WORKLOADS[each] for name in names for each in GROUPS.get(name, [name])]

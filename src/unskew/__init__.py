@@ -1,4 +1,4 @@
-"""unskew: federated learning on label-skewed, scarce and absent client data, with the privacy leak measured.
+"""Simulate federated training on label-skewed, scarce and absent client data, and measure the privacy leak.
 
 import unskew as us
 done = us.run(us.Experiment(method="fedprox", rounds=20))
@@ -9,12 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unskew.audit.attacks import attack
     from unskew.base.environment import __version__
     from unskew.base.errors import UserError
     from unskew.base.tree import Rows, State
     from unskew.config.experiment import Experiment
     from unskew.config.recipe import load as load_recipe
-    from unskew.data import Dataset, from_arrays
+    from unskew.data import Dataset, dataset, from_arrays
+    from unskew.engines.engine_registry import engine
+    from unskew.models import model
     from unskew.protocol.client_view import Client, End, Newcomer
     from unskew.protocol.method_registry import method, part
     from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
@@ -25,8 +28,8 @@ if TYPE_CHECKING:
     from unskew.runner.callbacks import Round
     from unskew.runner.run_experiment import Run, run
 
-# Looked up when first asked for: torch takes seconds to import, and `unskew --help` needs none of it.
-_WHERE = {
+# Imported on first access: torch takes seconds to import, and `unskew --help` does not need it.
+_LAZY_IMPORTS = {
     "Artefact": ("protocol.part", "Artefact"),
     "Batch": ("protocol.step_view", "Batch"),
     "Client": ("protocol.client_view", "Client"),
@@ -52,25 +55,29 @@ _WHERE = {
     "UserError": ("base.errors", "UserError"),
     "View": ("protocol.step_view", "View"),
     "__version__": ("base.environment", "__version__"),
+    "attack": ("audit.attacks", "attack"),
+    "dataset": ("data", "dataset"),
+    "engine": ("engines.engine_registry", "engine"),
     "from_arrays": ("data", "from_arrays"),
     "load": ("results.load_run", "load"),
     "load_recipe": ("config.recipe", "load"),
     "method": ("protocol.method_registry", "method"),
+    "model": ("models", "model"),
     "part": ("protocol.method_registry", "part"),
     "run": ("runner.run_experiment", "run"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _LAZY_IMPORTS:
         raise AttributeError(f"module 'unskew' has no attribute {name!r}")
-    module, attribute = _WHERE[name]
+    module, attribute = _LAZY_IMPORTS[name]
     globals()[name] = value = getattr(importlib.import_module(f"unskew.{module}"), attribute)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHERE})
+    return sorted({*globals(), *_LAZY_IMPORTS})
 
 
 __all__ = [
@@ -97,10 +104,14 @@ __all__ = [
     "UserError",
     "View",
     "__version__",
+    "attack",
+    "dataset",
+    "engine",
     "from_arrays",
     "load",
     "load_recipe",
     "method",
+    "model",
     "part",
     "run",
 ]

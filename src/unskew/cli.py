@@ -1,4 +1,4 @@
-"""What a person types: `unskew run RECIPE [key=value ...]`, and the commands of `unskew.commands`."""
+"""The command line: `unskew run RECIPE [KEY=VALUE]...` and the other commands of `unskew.commands`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from unskew.base.errors import StoppedByUser, UserError
-from unskew.base.signals import listen
+from unskew.base.signals import on_signal
 from unskew.commands.audit_command import audit
 from unskew.commands.compare_command import compare
 from unskew.commands.data_command import app as data_app
@@ -24,12 +24,12 @@ from unskew.commands.reproduce_command import reproduce
 from unskew.commands.run_command import run
 
 INTERRUPTED = 130
-# What a newcomer needs first comes first in the help; a command that is not named here comes last.
+# Order of the help: what a new user needs first comes first. Commands that are not listed come last.
 ORDER = ("demo", "run", "compare", "reproduce", "report", "audit", "partition", "methods", "models", "data", "export")
 
 
 class OrderedCommands(TyperGroup):
-    """Commands in the order of a person's questions, whatever file registers them first."""
+    """Lists the commands in ORDER, not in the order of registration."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         names = super().list_commands(ctx)
@@ -42,13 +42,16 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Start with `unskew demo`; `unskew COMMAND --help` tells more about each.",
+    epilog="Start with `unskew demo`. `unskew COMMAND --help` describes a command.",
 )
 
 
 @app.callback()
 def about() -> None:
-    """Federated learning on label-skewed, scarce and absent client data, with the privacy leak measured."""
+    """Simulate federated training across clients whose data is label-skewed, scarce or suddenly unavailable.
+
+    Logs everything that leaves a client, and measures what it leaks.
+    """
 
 
 app.command()(run)
@@ -64,15 +67,15 @@ app.add_typer(data_app, name="data")
 app.command()(export)
 
 
-def _end() -> None:
+def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
 def main() -> None:
-    """Run the command line: a user's mistake is one message and exit code 2, Ctrl-C is 130 and loses nothing."""
-    listen(signal.SIGTERM, _end)  # also where a shell made this process ignore Ctrl-C itself
+    """Run the command line. Exit codes: 2 for a user's mistake (with one message), 130 for Ctrl-C (nothing is lost)."""
+    on_signal(signal.SIGTERM, _interrupt)  # needed even if a shell made this process ignore Ctrl-C
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        listen(signal.SIGINT, _end)
+        on_signal(signal.SIGINT, _interrupt)
     try:
         code = app(standalone_mode=False)
         if code == INTERRUPTED:  # typer may turn Ctrl-C into a return value
@@ -88,7 +91,7 @@ def main() -> None:
         typer.echo("unskew: stopped", err=True)
         sys.exit(INTERRUPTED)
     except Exception as error:
-        # Usage errors carry their own message and exit code; anything else is ours and keeps its traceback.
+        # Usage errors carry their own message and exit code. Anything else is a bug and keeps its traceback.
         if not hasattr(error, "show"):
             raise
         error.show()

@@ -1,4 +1,4 @@
-"""The command line in this process, as the tests of runs have it, and one thread, as attacks have it."""
+"""Fixtures: the command line in this process, as in the tests of the runner, and a single thread, as in an audit."""
 
 from collections.abc import Iterator
 
@@ -12,6 +12,6 @@ __all__ = ["unskew"]
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Steps are small: on a busy machine threads would wait for each other longer than they compute."""
+    """Steps are so small that on a busy machine several threads would mostly wait for each other."""
     with one_thread():
         yield

@@ -1,4 +1,4 @@
-"""Inputs of the audit's page, made by hand from real digits."""
+"""Example input of the audit page, made by hand from real digits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unskew.data.digits import digits
 from unskew.report.run_facts import Fact
 
 IMAGES = 12
-# method, defence, attack -> how far its pictures are off
+# method, defence, attack -> size of the error in its recovered images
 TRIES = {
     ("fedavg", "none", "dlg"): 0.06,
     ("fedavg", "none", "ig"): 0.015,
@@ -33,8 +33,8 @@ UTILITIES = (
 
 
 @cache
-def made() -> PageInput:
-    """Four runs, two attacks, membership, and a kind without an attack."""
+def example_page() -> PageInput:
+    """Four runs, two attacks, membership inference, and an artefact kind without an attack."""
     data = digits()
     true, generator = data.train.x[:IMAGES], torch.Generator().manual_seed(0)
     leaks, pictures = [], []
@@ -48,10 +48,10 @@ def made() -> PageInput:
             )
             tried = (true + (1 + restart) * noise).clamp(0, 1)
             best = tried if best is None else best
-            for found in (psnr(true, tried, "unit", 1.0), mse(true, tried, "unit")):
+            for metric in (psnr(true, tried, "unit", 1.0), mse(true, tried, "unit")):
                 leaks += [
-                    Leak(method, defence, attack, "digits", i, restart, found.metric, found.space, float(v), 0)
-                    for i, v in enumerate(found.values)
+                    Leak(method, defence, attack, "digits", i, restart, metric.metric, metric.space, float(v), 0)
+                    for i, v in enumerate(metric.values)
                 ]
         assert best is not None
         pictures.append(Pictures(attack, tuple(range(IMAGES)), true, best, method, defence, "digits"))
@@ -72,7 +72,7 @@ def made() -> PageInput:
         leaks=tuple(leaks),
         pictures=tuple(pictures),
         curves=(_curve("none", 1.2), _curve("noise 0.01", 0.2)),
-        skipped=(SkippedMetric("lpips", "AlexNet needs pictures of at least 31 × 31 pixels, these are 1 × 8 × 8"),),
+        skipped=(SkippedMetric("lpips", "AlexNet needs images of at least 31 × 31 pixels, these are 1 × 8 × 8"),),
         facts=(
             Fact("threat model", ("honest-but-curious server: sees each message; knows model, batch size, steps",)),
             Fact("budget", ("dlg: 2 restarts of 100 steps of L-BFGS", "ig: 2 restarts of 400 iterations")),

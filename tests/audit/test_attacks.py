@@ -8,9 +8,9 @@ import torch
 from unskew.audit.attacks.dlg import dlg
 from unskew.audit.attacks.idlg import idlg, labels_of
 from unskew.audit.attacks.ig import cosine_distance, ig, total_variation
-from unskew.audit.attacks.label_inference import infer, infer_all, representation
+from unskew.audit.attacks.label_inference import infer_labels, infer_labels_of_all, representation
 from unskew.audit.attacks.lbfgs import minimise
-from unskew.audit.problem import quiet
+from unskew.audit.problem import no_progress
 
 from .victim import CLASSES, Victim, victim
 
@@ -22,7 +22,7 @@ def one() -> Victim:
 
 # 8.1
 def gradient_of(y: torch.Tensor, logits: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of the last layer's weight and bias for soft targets y [n, C] and inputs h [n, d]."""
+    """Gradient of the last layer's weight and bias for soft targets y [n, C] and inputs h [n, d]."""
     d = (logits.softmax(1) - y) / len(y)
     return d.T @ h, d.sum(0)
 
@@ -33,14 +33,14 @@ def test_label_of_one_sample_is_exact(bias: bool) -> None:
     for label in range(CLASSES):
         y = torch.eye(CLASSES)[[label]]
         w, b = gradient_of(y, 4 * torch.randn(1, CLASSES, generator=draw), torch.rand(1, 7, generator=draw))
-        assert infer(w, b if bias else None, 1).tolist() == [label]
+        assert infer_labels(w, b if bias else None, 1).tolist() == [label]
         assert (w.sum(1) < 0).nonzero().flatten().tolist() == [label]
 
 
 def test_negative_features_break_the_row_sums_but_not_the_bias() -> None:
     w, b = gradient_of(torch.eye(CLASSES)[[3]], torch.zeros(1, CLASSES), -torch.ones(1, 7))
-    assert infer(w, None, 1).tolist() != [3]
-    assert infer(w, b, 1).tolist() == [3]
+    assert infer_labels(w, None, 1).tolist() != [3]
+    assert infer_labels(w, b, 1).tolist() == [3]
 
 
 def test_negative_rows_of_a_soft_target_are_its_classes() -> None:
@@ -55,59 +55,59 @@ def test_representation_of_one_sample_is_exact() -> None:
     assert torch.allclose(representation(w, b), h[0], atol=1e-5)
 
 
-def test_a_label_may_come_twice() -> None:
+def test_a_label_can_occur_twice() -> None:
     labels = torch.tensor([1, 1, 5, 8])
     w, b = gradient_of(torch.eye(CLASSES)[labels], torch.zeros(4, CLASSES), torch.ones(4, 7))
-    assert infer(w, b, 4).tolist() == labels.tolist()
+    assert infer_labels(w, b, 4).tolist() == labels.tolist()
 
 
 def test_labels_from_a_message_of_five_steps() -> None:
-    seen = victim((4, 9), steps=5).problem
-    assert infer_all(seen.model, seen.target, CLASSES, 2).tolist() == [[4, 9]]  # type: ignore[union-attr]
+    problem = victim((4, 9), steps=5).problem
+    assert infer_labels_of_all(problem.model, problem.target, CLASSES, 2).tolist() == [[4, 9]]  # type: ignore[union-attr]
 
 
 # L-BFGS
-def test_rows_of_the_minimiser_do_not_feel_each_other() -> None:
-    """A quadratic, Rosenbrock's valley, and one that is not a number: each as if it were alone."""
+def test_rows_of_the_minimiser_are_independent() -> None:
+    """A quadratic, the Rosenbrock function, and a row that is NaN: each is minimised as if it were the only one."""
 
-    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def value_and_grad(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x = x.detach().requires_grad_()
         a, b = x[:, 0], x[:, 1]
         values = torch.stack([(x[0] ** 2).sum(), (1 - a[1]) ** 2 + 5 * (b[1] - a[1] ** 2) ** 2, (a[2] - 9).log()])
         return values.detach(), torch.autograd.grad(values.sum(), x)[0]
 
     start = torch.tensor([[3.0, -2.0], [-0.5, 0.5], [1.0, 1.0]], dtype=torch.float64)
-    found, values = minimise(both, start, 5, quiet)
-    assert torch.allclose(found[0], torch.zeros(2, dtype=torch.float64), atol=1e-4)
-    assert torch.allclose(found[1], torch.ones(2, dtype=torch.float64), atol=1e-4)
-    assert found[2].tolist() == [1.0, 1.0]
+    minima, values = minimise(value_and_grad, start, 5, no_progress)
+    assert torch.allclose(minima[0], torch.zeros(2, dtype=torch.float64), atol=1e-4)
+    assert torch.allclose(minima[1], torch.ones(2, dtype=torch.float64), atol=1e-4)
+    assert minima[2].tolist() == [1.0, 1.0]
     assert values[:2].max() < 1e-6
 
 
 # 8.2, 8.3
 def test_idlg_recovers_one_image_in_every_one_of_three_restarts(one: Victim) -> None:
-    found = idlg(one.problem, 3, 15, seed=1)
-    assert found.y.flatten().tolist() == [4, 4, 4]
-    assert found.loss.max() < 1e-7
-    assert (found.x - one.x).square().flatten(2).mean(2).max() < 1e-6
+    recovered = idlg(one.problem, 3, 15, seed=1)
+    assert recovered.y.flatten().tolist() == [4, 4, 4]
+    assert recovered.loss.max() < 1e-7
+    assert (recovered.x - one.x).square().flatten(2).mean(2).max() < 1e-6
 
 
-def test_dlg_recovers_it_in_at_least_one(one: Victim) -> None:
-    found = dlg(one.problem, 3, 15, seed=1)
-    right = (found.x - one.x).square().flatten(2).mean(2) < 1e-6
+def test_dlg_recovers_the_image_in_at_least_one_restart(one: Victim) -> None:
+    recovered = dlg(one.problem, 3, 15, seed=1)
+    right = (recovered.x - one.x).square().flatten(2).mean(2) < 1e-6
     assert right.any()
-    assert bool((found.y[0, right[0]] == 4).all())
+    assert bool((recovered.y[0, right[0]] == 4).all())
 
 
-def test_idlg_recovers_several_messages_at_once_as_it_does_one(one: Victim) -> None:
-    """Tries do not feel each other, so that a batch is only a matter of speed."""
-    alone = idlg(one.problem, 1, 2, seed=3)
+def test_idlg_gives_the_same_result_for_a_batch_of_tries_as_for_one(one: Victim) -> None:
+    """Tries are independent, so batching them only changes the speed."""
+    single = idlg(one.problem, 1, 2, seed=3)
     both = idlg(one.problem, 2, 2, seed=3)
-    assert torch.allclose(alone.x[0, 0], both.x[0, 0], atol=1e-6)
+    assert torch.allclose(single.x[0, 0], both.x[0, 0], atol=1e-6)
 
 
 # 8.4
-def test_cosine_sees_the_direction_only() -> None:
+def test_cosine_distance_depends_only_on_the_direction() -> None:
     g = {"a": torch.randn(3, 4), "b": torch.randn(2)}
     for factor, cost in ((0.1, 0.0), (50.0, 0.0), (-3.0, 2.0)):
         scaled = {name: factor * t for name, t in g.items()}
@@ -118,11 +118,11 @@ def test_total_variation_of_a_ramp() -> None:
     assert total_variation(torch.arange(16.0).view(1, 1, 4, 4)) == 5
 
 
-def test_ig_is_above_20_db_after_120_iterations(one: Victim) -> None:
-    found = ig(one.problem, 1, 120, seed=1)
-    assert one.psnr(found.x).min() > 20
-    assert found.x.min() >= 0
-    assert found.x.max() <= 1
+def test_ig_exceeds_20_db_after_120_iterations(one: Victim) -> None:
+    recovered = ig(one.problem, 1, 120, seed=1)
+    assert one.psnr(recovered.x).min() > 20
+    assert recovered.x.min() >= 0
+    assert recovered.x.max() <= 1
 
 
 def test_ig_unrolls_five_local_steps_and_dividing_by_the_learning_rate_does_worse() -> None:
@@ -133,7 +133,7 @@ def test_ig_unrolls_five_local_steps_and_dividing_by_the_learning_rate_does_wors
     assert divided.loss > 100 * unrolled.loss
 
 
-def test_known_labels_are_taken_as_they_are(one: Victim) -> None:
+def test_known_labels_are_not_inferred(one: Victim) -> None:
     from dataclasses import replace
 
     known = replace(one.problem, labels=torch.tensor([[7]]))

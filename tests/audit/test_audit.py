@@ -1,4 +1,4 @@
-"""`unskew audit` from the command line: what it leaves, what it refuses, and who sees how much."""
+"""`unskew audit` from the command line: its files, its error messages, and threat models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUICK = ("--attack", "ig", "--iterations", "3", "--restarts", "2", "--images", "
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten clients with one image each, which take one step of plain SGD."""
+    """Ten clients with one image each that take one step of plain SGD."""
     folder = tmp_path_factory.mktemp("recipe")
     x, y = (255 * images(TEN).numpy()).round().astype("uint8"), np.arange(TEN)
     np.savez(folder / "rows.npz", x=np.concatenate([x, x]), y=np.concatenate([y, y]), group=np.r_[y, y])
@@ -54,12 +54,12 @@ def run(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_what_an_audit_leaves(run: Path, unskew: Command) -> None:
-    said = unskew("audit", run, *QUICK)
-    assert said.code == 0, said.err
-    assert str(SERVER) in said.out
-    assert "counts: not attacked. model/samples: no attack known here" in said.out
-    assert "2 tries of 3 iterations" in said.out
+def test_an_audit_writes_leaks_pictures_and_a_page(run: Path, unskew: Command) -> None:
+    result = unskew("audit", run, *QUICK)
+    assert result.code == 0, result.err
+    assert str(SERVER) in result.out
+    assert "counts: not attacked. model/samples: no attack known here" in result.out
+    assert "2 tries of 3 iterations" in result.out
     with (run / "audit" / "leak.csv").open() as file:
         rows = list(csv.DictReader(file))
     columns = "method,defence,attack,dataset,image,restart,metric,space,value,seed,device,commit"
@@ -76,7 +76,7 @@ def test_what_an_audit_leaves(run: Path, unskew: Command) -> None:
     assert again.verdicts[0].kind == "counts"
 
 
-def test_pictures_are_the_rows_they_say_they_are(run: Path, unskew: Command) -> None:
+def test_pictures_show_the_rows_with_their_indices(run: Path, unskew: Command) -> None:
     assert unskew("audit", run, *QUICK).code == 0
     (shown,) = save_audit.read(run).pictures
     rows = read_data(us.load(run).config, None).train.x[list(shown.images)]
@@ -84,16 +84,16 @@ def test_pictures_are_the_rows_they_say_they_are(run: Path, unskew: Command) -> 
 
 
 @pytest.mark.parametrize("how", ["missing", "truncated", "tampered"])
-def test_a_broken_message_is_named_and_exits_2(how: str, run: Path, tmp_path: Path, unskew: Command) -> None:
+def test_a_broken_message_file_is_named_and_exits_with_2(how: str, run: Path, tmp_path: Path, unskew: Command) -> None:
     copy = shutil.copytree(run, tmp_path / "copy")
     path = copy / "messages" / "000001-3.safetensors"
     data = path.read_bytes()
     path.unlink()
     if how != "missing":
         path.write_bytes(data[: len(data) // 2] if how == "truncated" else data[:-1] + bytes([data[-1] ^ 1]))
-    said = unskew("audit", copy, *QUICK)
-    assert said.code == 2
-    assert "000001-3.safetensors" in said.err
+    result = unskew("audit", copy, *QUICK)
+    assert result.code == 2
+    assert "000001-3.safetensors" in result.err
 
 
 MISTAKES = {
@@ -104,53 +104,57 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("words", MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_named(words: tuple[list[str], list[str]], run: Path, unskew: Command) -> None:
-    said = unskew("audit", run, *words[0])
-    assert said.code == 2
-    assert all(word in said.err for word in words[1])
+def test_a_misspelt_option_is_named_with_a_suggestion(
+    words: tuple[list[str], list[str]], run: Path, unskew: Command
+) -> None:
+    result = unskew("audit", run, *words[0])
+    assert result.code == 2
+    assert all(word in result.err for word in words[1])
 
 
-def test_nothing_recorded_is_said_and_how_to_record(recipe: Path, tmp_path: Path, unskew: Command) -> None:
+def test_a_run_without_recorded_messages_is_refused_with_the_option_to_record_them(
+    recipe: Path, tmp_path: Path, unskew: Command
+) -> None:
     assert unskew("run", recipe, "record={}", "--out", tmp_path / "bare").code == 0
-    said = unskew("audit", tmp_path / "bare", *QUICK)
-    assert said.code == 2
-    assert "record.rounds='[1]'" in said.err
+    result = unskew("audit", tmp_path / "bare", *QUICK)
+    assert result.code == 2
+    assert "record.rounds='[1]'" in result.err
 
 
-def test_the_sum_needs_everybody(recipe: Path, tmp_path: Path, unskew: Command) -> None:
+def test_the_sum_needs_the_messages_of_all_clients(recipe: Path, tmp_path: Path, unskew: Command) -> None:
     assert unskew("run", recipe, "record={rounds: [1], clients: [0, 1]}", "--out", tmp_path / "two").code == 0
-    said = unskew("audit", tmp_path / "two", *QUICK, "--threat", "sum-only")
-    assert said.code == 2
-    assert "client 2" in said.err
+    result = unskew("audit", tmp_path / "two", *QUICK, "--threat", "sum-only")
+    assert result.code == 2
+    assert "client 2" in result.err
 
 
-def test_an_interrupted_audit_goes_on_from_what_is_finished(run: Path) -> None:
+def test_an_interrupted_audit_continues_from_its_cached_results(run: Path) -> None:
     budget = Budget(("ig",), SERVER, images=3, iterations=4, restarts=1, at_once=1, seed=8)
     seen: list[int] = []
 
-    def stop(what: str, done: int, total: int) -> None:
+    def stop(stage: str, done: int, total: int) -> None:
         seen.append(done)
         if done == 6:  # in the second of three messages
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        audit(run, budget, device="cpu", tell=stop)
+        audit(run, budget, device="cpu", report=stop)
     kept = set((run / "audit" / "kept").iterdir())
     again: list[tuple[int, int]] = []
-    found = audit(run, budget, device="cpu", tell=lambda what, done, total: again.append((done, total)))
+    continued = audit(run, budget, device="cpu", report=lambda stage, done, total: again.append((done, total)))
     assert len(set((run / "audit" / "kept").iterdir()) - kept) == 2
     assert (1, 12) not in again
-    whole = audit(run, budget, device="cpu", tell=lambda what, done, total: None)
-    assert whole.leaks == found.leaks
+    cached = audit(run, budget, device="cpu", report=lambda stage, done, total: None)
+    assert cached.leaks == continued.leaks
 
 
-def test_the_sum_hides_more_than_a_message(run: Path) -> None:
-    """A cohort of ten: the same attack and budget, on each message and on their sum."""
+def test_the_sum_leaks_less_than_single_messages(run: Path) -> None:
+    """A cohort of ten, with the same attack and budget on each message and on their sum."""
     best = {}
     for threat in (SERVER, SUM_ONLY):
-        budget = Budget(("ig",), threat.given(("labels",)), images=TEN, iterations=60, restarts=1)
-        found = audit(run, budget, device="cpu")
-        rows = [leak.value for leak in found.leaks if leak.metric == "psnr"]
+        budget = Budget(("ig",), threat.with_knowledge(("labels",)), images=TEN, iterations=60, restarts=1)
+        result = audit(run, budget, device="cpu")
+        rows = [leak.value for leak in result.leaks if leak.metric == "psnr"]
         assert len(rows) == TEN
         best[threat.name] = np.mean(rows)
     assert best["server"] > 20
@@ -158,7 +162,7 @@ def test_the_sum_hides_more_than_a_message(run: Path) -> None:
 
 
 @pytest.mark.parametrize("threat", THREATS.values(), ids=THREATS)
-def test_a_threat_says_what_it_sees_and_knows(threat: object) -> None:
-    said = str(threat)
-    assert "sees" in said
-    assert all(word in said for word in ("model", "labels", "batch", "steps", "batchnorm", "draws"))
+def test_a_threat_model_states_what_it_sees_and_knows(threat: object) -> None:
+    text = str(threat)
+    assert "sees" in text
+    assert all(word in text for word in ("model", "labels", "batch", "steps", "batchnorm", "draws"))

@@ -1,4 +1,4 @@
-"""Audits of several runs, what they record, and whose rows they name."""
+"""Audits of several runs: the page, the recorded table, membership inference, and the demo's sections."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from unskew.audit.page.headline import STATES
 QUICK = ("--attack", "ig", "--iterations", "2", "--restarts", "1", "--images", "2", "--device", "cpu")
 
 
-def play(folder: Path, **changes: object) -> Path:
-    """Digits with a few rows a client, one recorded round."""
+def run_digits(folder: Path, **changes: object) -> Path:
+    """Run digits with a few rows per client and one recorded round; returns the folder."""
     local = {"steps": 1, "batch": 4, "lr": 0.1}
     keys = {"rounds": 1, "local": local, "record": {"rounds": [1]}, "engine": {"name": "loop", "workers": 1}}
     partition = {"name": "on-demand", "clients": 3, "rows": 4}
@@ -29,7 +29,7 @@ def play(folder: Path, **changes: object) -> Path:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("runs")
     one = {"local": {"steps": 2, "batch": 4, "lr": 0.1}}
-    return [play(folder / "a"), play(folder / "b", **one), play(folder / "c", method="fedprox")]
+    return [run_digits(folder / "a"), run_digits(folder / "b", **one), run_digits(folder / "c", method="fedprox")]
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -37,9 +37,9 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_many_runs_are_on_one_page_under_names_that_differ(runs: list[Path], tmp_path: Path, unskew: Command) -> None:
-    said = unskew("audit", *runs, *QUICK, "--page", tmp_path / "all.html")
-    assert said.code == 0, said.err
+def test_several_runs_are_on_one_page_with_distinct_names(runs: list[Path], tmp_path: Path, unskew: Command) -> None:
+    result = unskew("audit", *runs, *QUICK, "--page", tmp_path / "all.html")
+    assert result.code == 0, result.err
     page = (tmp_path / "all.html").read_text()
     assert all(name in page for name in ("fedavg (a)", "fedavg (b)", "fedprox"))
     assert "fedprox (c)" not in page
@@ -48,11 +48,11 @@ def test_many_runs_are_on_one_page_under_names_that_differ(runs: list[Path], tmp
 
 
 def test_seeds_of_one_setting_share_a_name(runs: list[Path], tmp_path: Path, unskew: Command) -> None:
-    other = play(tmp_path / "seed", seed=1)
+    other = run_digits(tmp_path / "seed", seed=1)
     assert unskew("audit", runs[0], other, *QUICK, "--page", tmp_path / "p.html").code == 0
     page = (tmp_path / "p.html").read_text()
     assert "fedavg (seed)" not in page
-    assert "None of 8 images came back from what fedavg sent" in page  # an image of one run is no try on another's
+    assert "None of 8 images were recovered from what fedavg sent" in page  # the same image in two runs counts twice
 
 
 def test_recorded_rows_are_replaced_and_others_stay(runs: list[Path], tmp_path: Path, unskew: Command) -> None:
@@ -70,21 +70,21 @@ def test_recorded_rows_are_replaced_and_others_stay(runs: list[Path], tmp_path: 
     assert [r for r in rows_of(table) if r["local"] == "1 steps"] == first
 
 
-def test_a_table_of_something_else_is_not_written_over(runs: list[Path], tmp_path: Path, unskew: Command) -> None:
+def test_a_table_with_other_columns_is_not_overwritten(runs: list[Path], tmp_path: Path, unskew: Command) -> None:
     table = tmp_path / "audit" / "leak.csv"
     table.parent.mkdir()
     table.write_text("a,b\n1,2\n")
-    said = unskew("audit", runs[0], *QUICK, "--record", tmp_path)
-    assert said.code == 2
-    assert "expected the columns" in said.err
+    result = unskew("audit", runs[0], *QUICK, "--record", tmp_path)
+    assert result.code == 2
+    assert "expected the columns" in result.err
     assert table.read_text() == "a,b\n1,2\n"
 
 
 def test_membership_by_loss_by_gain_and_by_shadows(runs: list[Path], unskew: Command) -> None:
-    said = unskew("audit", runs[0], *QUICK, "--membership", "shadow")
-    assert said.code == 0, said.err
+    result = unskew("audit", runs[0], *QUICK, "--membership", "shadow")
+    assert result.code == 0, result.err
     names = ["loss threshold", "shadow models", "loss gain of updates"]
-    assert all(f"membership by {name}: AUC" in said.out for name in names)
+    assert all(f"membership by {name}: AUC" in result.out for name in names)
     rows = rows_of(runs[0] / "audit" / "leak.csv")
     assert {(r["attack"], r["metric"]) for r in rows if r["attack"] in names} == {
         (name, metric) for name in names for metric in ("auc", "tpr@0.1%", "tpr@1%")
@@ -96,49 +96,49 @@ def test_membership_by_loss_by_gain_and_by_shadows(runs: list[Path], unskew: Com
     assert "loss gain of updates" in page
 
 
-def test_an_update_gives_its_rows_away(runs: list[Path]) -> None:
-    """One step on four rows: they gain more than others, which is what the attack looks for."""
+def test_an_update_reveals_the_rows_it_was_trained_on(runs: list[Path]) -> None:
+    """After one step on four rows their loss has fallen more than that of others, which the attack detects."""
     from unskew.audit.audit_run import audit
     from unskew.audit.budget import Budget
 
-    found = audit(runs[0], Budget(("ig",), images=1, iterations=1, restarts=1), device="cpu")
-    (gain,) = [one for one in found.membership if one.attack == "loss gain of updates"]
+    result = audit(runs[0], Budget(("ig",), images=1, iterations=1, restarts=1), device="cpu")
+    (gain,) = [each for each in result.membership if each.attack == "loss gain of updates"]
     assert gain.roc.members == 12
     assert gain.roc.auc.low > 0.5
 
 
-def test_no_membership_where_none_was_asked_for(runs: list[Path], unskew: Command) -> None:
-    said = unskew("audit", runs[0], *QUICK, "--membership", "none")
-    assert "membership" not in said.out
+def test_membership_none_skips_membership_inference(runs: list[Path], unskew: Command) -> None:
+    result = unskew("audit", runs[0], *QUICK, "--membership", "none")
+    assert "membership" not in result.out
     assert unskew("audit", runs[0], *QUICK, "--membership", "shadows").code == 2
 
 
-def test_what_was_not_measured_is_on_the_page_with_the_reason(runs: list[Path], unskew: Command) -> None:
-    said = unskew("audit", runs[0], *QUICK)
-    assert "lpips: skipped, AlexNet needs pictures of at least 31" in said.out
+def test_a_skipped_metric_is_on_the_page_with_the_reason(runs: list[Path], unskew: Command) -> None:
+    result = unskew("audit", runs[0], *QUICK)
+    assert "lpips: skipped, AlexNet needs images of at least 31" in result.out
     page = (runs[0] / "audit" / "audit.html").read_text()
-    assert "AlexNet needs pictures" in page
+    assert "AlexNet needs images" in page
     assert {r["metric"] for r in rows_of(runs[0] / "audit" / "leak.csv")} >= {"mse", "mse-r", "psnr"}
     assert STATES["unknown"] in page
 
 
-def test_the_demo_ends_with_pictures_in_its_report(tmp_path: Path) -> None:
-    from unskew.audit.demo_attacks import attacked
+def test_the_demo_report_has_a_section_with_recovered_images(tmp_path: Path) -> None:
+    from unskew.audit.demo_attacks import demo_section
     from unskew.report.report_page import write_settings
 
-    section, page = attacked(tmp_path)
-    assert "All 8 images came back" in section.body
+    section, page = demo_section(tmp_path)
+    assert "All 8 images were recovered" in section.body
     assert section.body.count("<img") == 16
     assert page.is_file()
     assert str(page.relative_to(tmp_path)) in section.body
     report = write_settings([], [], tmp_path / "report.html", "demo", "final", section).read_text()
     assert '<a href="#what-leaks">' in report
     assert section.body in report
-    again, _ = attacked(tmp_path)  # a second demo in the same folder
+    again, _ = demo_section(tmp_path)  # a second demo in the same folder
     assert again == section
 
 
-def test_the_demos_report_has_leak_beside_accuracy_where_rows_are_shared(
+def test_the_demo_report_compares_accuracy_and_leakage_of_methods_that_share_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from unskew.audit import demo_attacks
@@ -147,9 +147,9 @@ def test_the_demos_report_has_leak_beside_accuracy_where_rows_are_shared(
     names = ("fedavg", "flea", "fedmix")
     for name in names:
         us.run(us.Experiment(method=name, engine={"name": "loop", "workers": 1}, **keys), out=tmp_path / "cells" / name)
-    monkeypatch.setattr(demo_attacks, "ON_ROWS", replace(demo_attacks.ON_ROWS, iterations=5))
+    monkeypatch.setattr(demo_attacks, "SHARED_ROWS_BUDGET", replace(demo_attacks.SHARED_ROWS_BUDGET, iterations=5))
     runs = [us.load(tmp_path / "cells" / name) for name in names]
-    text = demo_attacks._on_rows(tmp_path, runs)
+    text = demo_attacks._shared_rows_section(tmp_path, runs)
     lines = {line: text.partition(f'<th scope="row">{line}</th>')[2].partition("</tr>")[0] for line in names}
     for run in runs:
         assert f"<td>{run.summary.mean_last10:.1f}</td>" in lines[run.config.label]
@@ -159,22 +159,22 @@ def test_the_demos_report_has_leak_beside_accuracy_where_rows_are_shared(
     assert text.count("<img") == 2 * 16
     assert (tmp_path / "audit" / "shared.html").is_file()
     assert 'href="audit/shared.html"' in text
-    assert demo_attacks._on_rows(tmp_path, runs[:1]) == ""
+    assert demo_attacks._shared_rows_section(tmp_path, runs[:1]) == ""
 
 
-def test_features_that_come_down_again_are_counted_by_the_ledger(runs: list[Path]) -> None:
+def test_exposure_of_broadcast_features_is_computed_from_the_ledger(runs: list[Path]) -> None:
     from types import SimpleNamespace
 
     from unskew.audit.budget import Budget
-    from unskew.audit.leak_rows import exposed
+    from unskew.audit.leak_rows import exposure_leaks
 
     run = us.load(runs[0])
-    world = SimpleNamespace(run=run, context=SimpleNamespace(task=SimpleNamespace(clients=3)))
-    assert exposed(world, Budget()) == []  # type: ignore[arg-type]
+    replayed = SimpleNamespace(run=run, context=SimpleNamespace(task=SimpleNamespace(clients=3)))
+    assert exposure_leaks(replayed, Budget()) == []  # type: ignore[arg-type]
     shared = run.ledger.copy()
-    mine = shared["artefact"] == "weights"
-    shared.loc[mine, ["kind", "part"]] = ["features", "share"]
+    is_weights = shared["artefact"] == "weights"
+    shared.loc[is_weights, ["kind", "part"]] = ["features", "share"]
     order = shared.sort_values("direction", ascending=False, kind="stable")  # up, then down to all three
-    seen = SimpleNamespace(run=SimpleNamespace(ledger=order, config=run.config), context=world.context)
-    (found,) = exposed(seen, Budget())  # type: ignore[arg-type]
-    assert (found.metric, found.value) == ("exposure", 100.0)
+    with_features = SimpleNamespace(run=SimpleNamespace(ledger=order, config=run.config), context=replayed.context)
+    (leak,) = exposure_leaks(with_features, Budget())  # type: ignore[arg-type]
+    assert (leak.metric, leak.value) == ("exposure", 100.0)

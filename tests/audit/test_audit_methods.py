@@ -1,4 +1,4 @@
-"""`unskew audit` on every registered method: each kind that left is attacked, or it is said that there is no attack."""
+"""`unskew audit` on every registered method: each kind of artefact is attacked, or the reason why not is reported."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import nn
 import unskew as us
 from unskew.audit.audit_run import Audit, audit
 from unskew.audit.budget import Budget
-from unskew.audit.threat_model import find
+from unskew.audit.threat_model import threat_by_name
 from unskew.protocol import method_registry
 
-METHODS = [name for name in method_registry.known() if not name.startswith("test-")]
+METHODS = [name for name in method_registry.method_names() if not name.startswith("test-")]
 CLASSES = 3
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An iteration of L-BFGS is one step here instead of twenty: what is asked is whether there is an answer."""
+    """One step per iteration of L-BFGS instead of twenty: these tests only check that every attack runs."""
     monkeypatch.setattr("unskew.audit.attacks.lbfgs.INNER", 1)
 
 
@@ -39,7 +39,7 @@ def network() -> nn.Sequential:
         return nn.Sequential(body, nn.Sequential(nn.Linear(5, 6), nn.Sigmoid()), nn.Linear(6, CLASSES))
 
 
-def played(folder: Path, method: str, **changes: object) -> Path:
+def run_method(folder: Path, method: str, **changes: object) -> Path:
     local = {"epochs": 2, "batch": 3, "lr": 0.1, "momentum": 0.5}
     keys = {"rounds": 2, "local": local, "record": {"rounds": [2]}, "engine": {"name": "loop", "workers": 1}}
     setting = us.Experiment(method=method, partition={"name": "group"}, device="cpu", **keys | changes)
@@ -47,37 +47,39 @@ def played(folder: Path, method: str, **changes: object) -> Path:
     return folder
 
 
-def audited(folder: Path, **changes: object) -> Audit:
+def run_audit(folder: Path, **changes: object) -> Audit:
     budget = Budget(**{"images": 2, "iterations": 1, "restarts": 2, "membership": "none"} | changes)
     return audit(folder, budget, device="cpu", data=dataset(), model=network())
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_kind_that_left_has_a_verdict(method: str, tmp_path: Path) -> None:
-    found = audited(played(tmp_path, method))
+def test_every_kind_that_clients_sent_has_a_verdict(method: str, tmp_path: Path) -> None:
+    result = run_audit(run_method(tmp_path, method))
     ledger = us.load(tmp_path, model=network()).ledger
-    left = set(ledger[ledger["direction"] == "up"]["kind"])
-    assert {verdict.kind for verdict in found.verdicts} == left
-    attacked = {verdict.kind for verdict in found.verdicts if verdict.state != "unknown"}
+    kinds = set(ledger[ledger["direction"] == "up"]["kind"])
+    assert {verdict.kind for verdict in result.verdicts} == kinds
+    attacked = {verdict.kind for verdict in result.verdicts if verdict.state != "unknown"}
     assert "weights" in attacked
     by_kind = ledger[ledger["direction"] == "up"].groupby("kind")["bytes"].sum()
-    sent = set(by_kind[by_kind > 0].index)  # clients of three rows have no mean of ten, nor a tenth to give away
+    sent = set(
+        by_kind[by_kind > 0].index
+    )  # clients with three rows have no mean of ten to send, nor a tenth of their rows
     assert attacked == sent & {"weights", "gradients", "control", "features", "raw", "labels"}
-    for verdict in found.verdicts:
-        why = "no attack known here" if verdict.kind in sent else "no client had any to send"
-        assert verdict.state != "unknown" or why in verdict.words
-    # Who got whose features is read off the ledger, not attacked.
-    on_features = {"decoder", "context", "ledger"} if "features" in left else set()
-    assert {leak.attack.split("/")[0] for leak in found.leaks} == {"labels", "dlg", "idlg", "ig"} | on_features
-    assert all(np.isfinite(leak.value) for leak in found.leaks)
+    for verdict in result.verdicts:
+        reason = "no attack known here" if verdict.kind in sent else "no client had any to send"
+        assert verdict.state != "unknown" or reason in verdict.words
+    # Exposure comes from the ledger instead of an attack.
+    on_features = {"decoder", "context", "ledger"} if "features" in kinds else set()
+    assert {leak.attack.split("/")[0] for leak in result.leaks} == {"labels", "dlg", "idlg", "ig"} | on_features
+    assert all(np.isfinite(leak.value) for leak in result.leaks)
 
 
 @pytest.mark.parametrize("threat", ["sum-only", "eavesdropper", "fellow-client"])
-def test_every_attacker_gets_an_answer(threat: str, tmp_path: Path) -> None:
-    found = audited(played(tmp_path, "scaffold"), threat=find(threat), attacks=("ig",))
-    states = {verdict.kind: verdict.state for verdict in found.verdicts}
-    hidden = threat == "fellow-client"
-    assert (states["weights"] == "unknown") == hidden
-    assert (states["control"] == "unknown") == hidden
+def test_every_threat_model_gets_a_verdict(threat: str, tmp_path: Path) -> None:
+    result = run_audit(run_method(tmp_path, "scaffold"), threat=threat_by_name(threat), attacks=("ig",))
+    states = {verdict.kind: verdict.state for verdict in result.verdicts}
+    secrets = threat == "fellow-client"
+    assert (states["weights"] == "unknown") == secrets
+    assert (states["control"] == "unknown") == secrets
     if threat == "sum-only":
-        assert {leak.image for leak in found.leaks if leak.image >= 0} == set(range(9))
+        assert {leak.image for leak in result.leaks if leak.image >= 0} == set(range(9))

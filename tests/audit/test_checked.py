@@ -1,4 +1,4 @@
-"""Messages whose hashes are right and whose contents are not: refused by name, never a traceback."""
+"""Messages with correct hashes and wrong contents: refused with an error that names them, never with a traceback."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import torch
 
 from runner.conftest import Command
 
-from .test_audit_many import QUICK, play
+from .test_audit_many import QUICK, run_digits
 
 Change = Callable[[Path], None]
-MINE = "messages/000001-1"
+MESSAGE = "messages/000001-1"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return play(tmp_path_factory.mktemp("run") / "run")
+def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_digits(tmp_path_factory.mktemp("run") / "run")
 
 
 def rehash(run: Path) -> None:
-    """As somebody would who may write to the folder."""
+    """Update the hashes, as anyone with write access to the folder could."""
     path = run / "checkpoint" / "manifest.json"
     manifest = json.loads(path.read_text())
     for files in manifest["messages"].values():
@@ -36,7 +36,7 @@ def rehash(run: Path) -> None:
 
 def entry(**changes: object) -> Change:
     def change(run: Path) -> None:
-        path = run / f"{MINE}.json"
+        path = run / f"{MESSAGE}.json"
         entries = json.loads(path.read_text())
         path.write_text(json.dumps([one | changes for one in entries]))
 
@@ -45,10 +45,10 @@ def entry(**changes: object) -> Change:
 
 def tensor(name: str, value: torch.Tensor | None) -> Change:
     def change(run: Path) -> None:
-        path = run / f"{MINE}.safetensors"
-        found = safetensors.torch.load_file(path)
-        found = {k: v for k, v in found.items() if k != name} | ({} if value is None else {name: value})
-        safetensors.torch.save_file(found, path)
+        path = run / f"{MESSAGE}.safetensors"
+        tensors = safetensors.torch.load_file(path)
+        tensors = {k: v for k, v in tensors.items() if k != name} | ({} if value is None else {name: value})
+        safetensors.torch.save_file(tensors, path)
 
     return change
 
@@ -62,9 +62,9 @@ def both(*changes: Change) -> Change:
 
 
 def bias(run: Path) -> tuple[str, int]:
-    found = safetensors.torch.load_file(run / f"{MINE}.safetensors")
-    name = next(k for k in found if k.endswith("bias"))
-    return name, found[name].numel()
+    tensors = safetensors.torch.load_file(run / f"{MESSAGE}.safetensors")
+    name = next(k for k in tensors if k.endswith("bias"))
+    return name, tensors[name].numel()
 
 
 def reshaped(run: Path) -> None:
@@ -73,9 +73,9 @@ def reshaped(run: Path) -> None:
 
 
 CHANGES: dict[str, tuple[Change, str]] = {
-    "no JSON": (lambda run: (run / f"{MINE}.json").write_text("[{"), "000001-1.json"),
+    "no JSON": (lambda run: (run / f"{MESSAGE}.json").write_text("[{"), "000001-1.json"),
     "a word for a number": (entry(client="one"), "client"),
-    "a client that is not there": (entry(client=99), "client 99"),
+    "an unknown client": (entry(client=99), "client 99"),
     "a client below zero": (entry(client=-1), "greater than or equal to 0"),
     "another direction": (entry(direction="sideways"), "'up' or 'down'"),
     "an unknown kind": (entry(kind="secrets"), "kind"),
@@ -90,31 +90,33 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize(("change", "named"), CHANGES.values(), ids=CHANGES)
-def test_contents_that_do_not_fit_are_named_and_exit_2(
-    change: Change, named: str, whole: Path, tmp_path: Path, unskew: Command
+def test_contents_that_do_not_fit_are_named_and_exit_with_2(
+    change: Change, named: str, recorded_run: Path, tmp_path: Path, unskew: Command
 ) -> None:
-    run = shutil.copytree(whole, tmp_path / "run")
+    run = shutil.copytree(recorded_run, tmp_path / "run")
     change(run)
     rehash(run)
-    said = unskew("audit", run, *QUICK)
-    assert said.code == 2, said.out
-    assert named in said.err
-    assert "Traceback" not in said.err
+    result = unskew("audit", run, *QUICK)
+    assert result.code == 2, result.out
+    assert named in result.err
+    assert "Traceback" not in result.err
 
 
-def test_a_manifest_cannot_point_elsewhere(whole: Path, tmp_path: Path, unskew: Command) -> None:
-    run = shutil.copytree(whole, tmp_path / "run")
+def test_a_manifest_cannot_point_outside_the_folder(recorded_run: Path, tmp_path: Path, unskew: Command) -> None:
+    run = shutil.copytree(recorded_run, tmp_path / "run")
     path = run / "checkpoint" / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["messages"]["1"]["messages/../../secret.json"] = "0"
     path.write_text(json.dumps(manifest))
-    said = unskew("audit", run, *QUICK)
-    assert said.code == 2
-    assert "expected files of messages" in said.err
+    result = unskew("audit", run, *QUICK)
+    assert result.code == 2
+    assert "expected files of messages" in result.err
 
 
-def test_a_kept_result_that_does_not_fit_is_searched_again(whole: Path, tmp_path: Path, unskew: Command) -> None:
-    run = shutil.copytree(whole, tmp_path / "run")
+def test_a_cached_result_that_does_not_fit_is_computed_again(
+    recorded_run: Path, tmp_path: Path, unskew: Command
+) -> None:
+    run = shutil.copytree(recorded_run, tmp_path / "run")
     assert unskew("audit", run, *QUICK).code == 0
     rows = (run / "audit" / "leak.csv").read_bytes()
     for kept in (run / "audit" / "kept").iterdir():

@@ -1,4 +1,4 @@
-"""Distance correlation: the specification's numbers, invariances, and what chance gives."""
+"""Distance correlation: the specification's numbers, invariances, and the permutation baseline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_specifications_numbers_without_and_with_floors() -> None:
     assert dependence(X, F).dcor == pytest.approx(0.776528, abs=5e-7)
 
 
-def test_turning_scaling_and_shifting_leave_it_at_one() -> None:
+def test_dcor_of_a_rotated_scaled_and_shifted_copy_is_one() -> None:
     x, square = _drawn(40, 6, 6)
     turn = torch.linalg.qr(square[:6])[0]
     assert distance_correlation(x, 3 * x @ turn + 7) == pytest.approx(1.0, abs=1e-6)
@@ -42,33 +42,33 @@ def test_the_same_reordering_of_both_changes_nothing() -> None:
     assert distance_correlation(x[order], f[order]) == pytest.approx(distance_correlation(x, f), abs=1e-12)
 
 
-def test_rows_that_are_all_equal_tell_nothing() -> None:
+def test_dcor_of_rows_that_are_all_equal_is_zero() -> None:
     x, _ = _drawn(8, 3, 3)
     assert distance_correlation(x, torch.ones(8, 2)) == 0.0
     assert dependence(x, torch.ones(8, 2)).corrected == 0.0
 
 
-def test_independent_rows_look_dependent_until_one_sees_the_baseline() -> None:
+def test_independent_rows_have_a_high_dcor_and_an_equally_high_baseline() -> None:
     x, f = _drawn(32, 384, 2000)
-    found = dependence(x, f)
-    assert found.dcor == pytest.approx(0.994, abs=2e-3)  # the specification's measurement
-    assert found.baseline == pytest.approx(found.dcor, abs=2e-3)
-    assert abs(found.corrected) < 0.1
-    assert found.p_value > 0.01
+    result = dependence(x, f)
+    assert result.dcor == pytest.approx(0.994, abs=2e-3)  # the specification's measurement
+    assert result.baseline == pytest.approx(result.dcor, abs=2e-3)
+    assert abs(result.corrected) < 0.1
+    assert result.p_value > 0.01
 
 
 def test_dependent_rows_are_above_their_baseline() -> None:
     (x,) = _drawn(64, 20)
-    found = dependence(x, x[:, :5])
-    assert found.dcor > found.baseline_high > found.baseline
-    assert found.corrected > 0.2
-    assert found.p_value == pytest.approx(1 / 201)
+    result = dependence(x, x[:, :5])
+    assert result.dcor > result.baseline_high > result.baseline
+    assert result.corrected > 0.2
+    assert result.p_value == pytest.approx(1 / 201)
     same = dependence(x, x)
     assert (same.dcor, same.corrected) == pytest.approx((1.0, 1.0))
-    assert "dealt at random" in same.words
+    assert "permuted at random" in same.summary
 
 
-def test_the_corrected_value_is_the_unbiased_sum_written_out() -> None:
+def test_the_corrected_value_equals_the_unbiased_sum_written_out() -> None:
     x, f = _drawn(9, 3, 2)
     a, b = (torch.cdist(t.double(), t.double()) for t in (x, f))
     n = 9
@@ -81,8 +81,8 @@ def test_the_corrected_value_is_the_unbiased_sum_written_out() -> None:
     assert dependence(x, f).corrected == pytest.approx(want, abs=1e-6)
 
 
-def test_one_formula_serves_the_loss_and_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the centring both are the same other number."""
+def test_the_loss_and_the_audit_use_the_same_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removing the centring changes both to the same other value."""
     x, f = _drawn(12, 5, 3)
     monkeypatch.setattr(distance_corr, "centred", lambda d, p: d)
     assert distance_correlation(x, f) > 0.9

@@ -1,4 +1,4 @@
-"""The audit's page in a real browser."""
+"""The audit page in a real browser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from report.browser import CHROMIUM, Browser
 from unskew.audit.page.audit_page import write
 
-from .pages import made
+from .pages import example_page
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium: apt-get install chromium")
 SHOWN = """[...document.querySelectorAll("figure")].map(figure =>
@@ -21,27 +21,29 @@ LOADED = "[...document.images].every(image => image.complete && image.naturalWid
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with Browser() as found:
-        yield found
+    with Browser() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(made(), tmp_path_factory.mktemp("audit") / "audit.html")
+    return write(example_page(), tmp_path_factory.mktemp("audit") / "audit.html")
 
 
 @pytest.mark.parametrize("width", [390, 820, 1440])
 @pytest.mark.parametrize("dark", [False, True])
-def test_it_fits_and_shows_every_figure_and_picture(browser: Browser, page: Path, width: int, dark: bool) -> None:
+def test_the_page_fits_the_screen_and_shows_every_figure_and_image(
+    browser: Browser, page: Path, width: int, dark: bool
+) -> None:
     browser.open(page, width, dark=dark)
-    assert browser.complaints() == []
+    assert browser.console_messages() == []
     assert browser.requests() == []
     assert browser.value("document.documentElement.scrollWidth") == width
     assert browser.value(SHOWN) == [1, 1]
     assert browser.value(LOADED)
 
 
-def test_pictures_scroll_in_their_own_box_on_a_phone_with_their_names_in_sight(browser: Browser, page: Path) -> None:
+def test_on_a_phone_the_image_table_scrolls_and_its_row_names_stay_visible(browser: Browser, page: Path) -> None:
     browser.open(page, 390)
     box = "document.querySelector('.scroll:has(.pictures)')"
     assert browser.value(f"{box}.scrollWidth > {box}.clientWidth")

@@ -1,4 +1,4 @@
-"""MSE, PSNR and SSIM against numbers by hand and independent computations."""
+"""MSE, PSNR and SSIM against hand-computed numbers and independent implementations."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def _pair(shape: tuple[int, ...] = (3, 2, 8, 8)) -> tuple[torch.Tensor, torch.Te
 
 def test_mse_is_the_mean_over_channels_and_pixels_of_each_image() -> None:
     true, recovered = torch.zeros(2, 1, 2, 2), torch.tensor([0.5, 1.0]).view(2, 1, 1, 1).expand(2, 1, 2, 2)
-    found = mse(true, recovered, "unit")
-    assert found.values.tolist() == [0.25, 1.0]
-    assert found.mean == 0.625
-    assert found.space == "unit"
+    result = mse(true, recovered, "unit")
+    assert result.values.tolist() == [0.25, 1.0]
+    assert result.mean == 0.625
+    assert result.space == "unit"
 
 
 def test_mse_in_pixels_is_a_quarter_of_the_normalised_one_for_std_one_half() -> None:
@@ -36,22 +36,22 @@ def test_mse_in_pixels_is_a_quarter_of_the_normalised_one_for_std_one_half() -> 
     assert torch.allclose(ratio, torch.full((3,), 0.25, dtype=torch.float64))
 
 
-def test_normalisation_is_undone_by_channel_as_the_dataset_does_it() -> None:
+def test_to_unit_inverts_the_datasets_normalisation() -> None:
     rows = torch.randint(0, 256, (4, 3, 5, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     split = us.from_arrays(rows.numpy(), np.array([0, 1, 0, 1]), test=0.5)
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
-    from unskew.data.dataset import preparer
+    from unskew.data.dataset import input_scaling
 
-    inputs = preparer(mean, std, split.shape, torch.device("cpu"), torch.float32)(rows)
+    inputs = input_scaling(mean, std, split.shape, torch.device("cpu"), torch.float32)(rows)
     assert torch.allclose(to_unit(inputs, mean, std), rows / 255, atol=1e-6)
 
 
-def test_what_an_attack_left_undefined_is_grey_and_nothing_leaves_the_range() -> None:
+def test_nan_is_shown_grey_and_pixels_are_clamped() -> None:
     shown = as_picture(torch.tensor([[[[math.nan, 9.0], [-9.0, 0.25]]]]), None, None)
     assert shown.flatten().tolist() == [0.5, 1.0, 0.0, 0.25]
 
 
-def test_psnr_of_the_papers_number_by_its_two_conventions() -> None:
+def test_psnr_of_the_papers_mse_with_range_1_and_2() -> None:
     recovered = torch.full((1, 1, 1, 1), math.sqrt(0.6320), dtype=torch.float64)
     true = torch.zeros_like(recovered)
     one, two = (psnr(true, recovered, "normalised", r) for r in (1.0, 2.0))
@@ -60,7 +60,7 @@ def test_psnr_of_the_papers_number_by_its_two_conventions() -> None:
     assert (one.space, two.space) == ("normalised, range 1", "normalised, range 2")
 
 
-def test_psnrs_are_averaged_over_images_and_not_taken_of_a_mean() -> None:
+def test_psnr_is_averaged_over_images_instead_of_computed_from_the_mean_mse() -> None:
     true = torch.zeros(2, 1, 1, 1)
     recovered = torch.tensor([0.1, 1.0]).view(2, 1, 1, 1)
     assert psnr(true, recovered, "unit", 1.0).mean == pytest.approx(10.0, abs=1e-5)  # 20 dB and 0 dB
@@ -72,20 +72,20 @@ def test_an_exact_copy_has_a_finite_psnr() -> None:
     assert psnr(a, a, "unit", 1.0).values.tolist() == pytest.approx([120.0] * 3)
 
 
-def test_pictures_that_do_not_belong_together_are_refused() -> None:
+def test_images_of_different_shape_are_refused() -> None:
     with pytest.raises(us.UserError, match=r"\[2, 2, 8, 8\] against \[3, 2, 8, 8\]"):
         mse(_pair()[0], _pair()[1][:2], "unit")
 
 
-def test_without_torchmetrics_ssim_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torchmetrics_ssim_is_skipped_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    found = ssim(*_pair())
-    assert isinstance(found, SkippedMetric)
-    assert "unskew[privacy]" in found.reason
+    result = ssim(*_pair())
+    assert isinstance(result, SkippedMetric)
+    assert "unskew[privacy]" in result.reason
 
 
 class TestStructure:
-    def test_a_copy_has_one_and_a_negative_far_less(self) -> None:
+    def test_ssim_is_one_for_a_copy_and_far_less_for_a_negative(self) -> None:
         a, _ = _pair()
         same, other = ssim(a, a), ssim(a, 1 - a)
         assert isinstance(same, MetricValues)
@@ -93,17 +93,17 @@ class TestStructure:
         assert torch.allclose(same.values, torch.ones(3, dtype=torch.float64), atol=1e-5)
         assert other.mean < 0.1
 
-    def test_it_is_the_formula_with_scipys_windows(self) -> None:
+    def test_ssim_matches_the_formula_with_scipys_windows(self) -> None:
         a, b = _pair((2, 1, 24, 20))
-        found = ssim(a, b)
-        assert isinstance(found, MetricValues)
+        result = ssim(a, b)
+        assert isinstance(result, MetricValues)
         want = [_by_scipy(x.numpy(), y.numpy()) for x, y in zip(a[:, 0].double(), b[:, 0].double())]
-        assert found.values.tolist() == pytest.approx(want, abs=1e-4)
+        assert result.values.tolist() == pytest.approx(want, abs=1e-4)
 
     def test_images_too_small_for_a_window_are_skipped(self) -> None:
-        found = ssim(*_pair((2, 1, 4, 4)))
-        assert isinstance(found, SkippedMetric)
-        assert "1 × 4 × 4" in found.reason
+        result = ssim(*_pair((2, 1, 4, 4)))
+        assert isinstance(result, SkippedMetric)
+        assert "1 × 4 × 4" in result.reason
 
 
 def _by_scipy(x: np.ndarray, y: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""The unrolled client: its steps are the optimiser's, and on the true rows it sends the very message."""
+"""The unrolled client takes the optimiser's steps and, on the true rows, sends exactly the recorded message."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from unskew.audit.attack_cases import ATTACKABLE, case, problem
-from unskew.audit.decode_messages import opened
-from unskew.audit.differentiable_sgd import move
-from unskew.audit.replayed_run import NoAttackError, set_up
+from unskew.audit.attack_cases import ATTACKABLE, build_case, build_problem
+from unskew.audit.decode_messages import decode_round
+from unskew.audit.differentiable_sgd import optimiser_step
+from unskew.audit.replayed_run import NoAttackError, replay_run
 from unskew.audit.threat_model import SERVER, SUM_ONLY
 from unskew.protocol import method_registry
-from unskew.protocol.work import Work, clipped
+from unskew.protocol.work import Work, clip_gradients
 from unskew.results import load_run, recorded_messages
 
-from .test_audit_methods import METHODS, dataset, network, played
+from .test_audit_methods import METHODS, dataset, network, run_method
 
 WORKS: list[dict[str, Any]] = [
     {},
@@ -30,52 +30,52 @@ WORKS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", WORKS, ids=str)
-def test_pure_steps_are_those_of_the_optimiser(settings: dict[str, Any]) -> None:
+def test_pure_steps_match_the_in_place_optimiser(settings: dict[str, Any]) -> None:
     work = Work(batch=1, lr=0.1, **settings)
     start = {"a": torch.randn(3, 2, dtype=torch.float64), "b": torch.randn(4, dtype=torch.float64)}
     leaves = {name: t.clone() for name, t in start.items()}
-    optimiser, slots, pure = work.make(leaves.values()), {}, start
+    optimiser, slots, pure = work.make_optimiser(leaves.values()), {}, start
     for _ in range(4):
         grads = {name: torch.randn_like(t) for name, t in start.items()}
         if work.scope == "step":
             for slot in (t for kept in optimiser.state.values() for t in kept.values()):
                 slot.zero_()
-        found = list(grads.values())
-        optimiser.step(found if work.clip is None else clipped(found, work.clip, stacked=False))
-        pure, slots = move(work, pure, grads, slots)
+        gradients = list(grads.values())
+        optimiser.step(gradients if work.clip is None else clip_gradients(gradients, work.clip, stacked=False))
+        pure, slots = optimiser_step(work, pure, grads, slots)
     for name, leaf in leaves.items():
         assert torch.allclose(leaf, pure[name], atol=1e-12), name
 
 
-LOST = {"fedavg-bf16": 0.004, "fedavg-int8": 0.02, "fedavg-topk": 1e-6}  # by the code, of the update's norm
+LOST = {"fedavg-bf16": 0.004, "fedavg-int8": 0.02, "fedavg-topk": 1e-6}  # coding error relative to the update's norm
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_true_rows_give_the_very_message(method: str, tmp_path: Path) -> None:
-    """Whatever the method does to loss and message, an attacker who guessed the rows would know it.
+def test_the_true_rows_reproduce_the_recorded_message(method: str, tmp_path: Path) -> None:
+    """Whatever the method does to loss and message, an attacker that guessed the rows could verify the guess.
 
-    Three rows in batches of two: the order counts, and half of every second batch is filler.
+    Three rows in batches of two: the order matters, and half of every second batch is padding.
     """
     local = {"epochs": 2, "batch": 2, "lr": 0.1, "momentum": 0.5, "weight_decay": 0.01, "clip": 1.0}
-    played(tmp_path, method, rounds=1, record={"rounds": [1]}, precision="float64", local=local)
+    run_method(tmp_path, method, rounds=1, record={"rounds": [1]}, precision="float64", local=local)
     run = load_run.load(tmp_path, model=network())
-    world = set_up(run, "cpu", dataset(), network())
-    knows = SERVER.given(("labels", "draws"))
-    recorded = opened(recorded_messages.read(tmp_path)[0], world.context)
+    replayed = replay_run(run, "cpu", dataset(), network())
+    knows = SERVER.with_knowledge(("labels", "draws"))
+    recorded = decode_round(recorded_messages.read(tmp_path)[0], replayed.context)
     parts = method_registry.create(method_registry.resolve(method)).parts
     checked = 0
-    for seen in knows.sees(recorded, tuple(world.trained[1]), world.by_rows):
+    for observation in knows.observe(recorded, tuple(replayed.trained[1]), replayed.by_rows):
         for part in parts:
             for name, artefact in part.sends.items():
                 if artefact.kind not in ATTACKABLE:
                     continue
-                if method == "feddata":  # the server's rows among the client's own: said, not attacked
-                    with pytest.raises(NoAttackError, match="further rows among the client's own"):
-                        case(world, knows, seen, part.name, name, torch.float64, 32)
+                if method == "feddata":  # it mixes the server's rows into the client's own, which is refused
+                    with pytest.raises(NoAttackError, match="further rows into the client's own"):
+                        build_case(replayed, knows, observation, part.name, name, torch.float64, 32)
                     return
-                one = case(world, knows, seen, part.name, name, torch.float64, 32)
-                again = one.replay(one.hidden[0], one.x, one.y)
-                assert len(one.hidden[0].moments) == 4
+                one = build_case(replayed, knows, observation, part.name, name, torch.float64, 32)
+                again = one.replay(one.secrets[0], one.x, one.y)
+                assert len(one.secrets[0].steps) == 4
                 for key, tensor in one.target.items():
                     guess = torch.where(tensor == 0, 0, again[key]) if method == "fedavg-topk" else again[key]
                     error = (guess - tensor).norm() / tensor.norm().clamp_min(1e-2)
@@ -85,16 +85,16 @@ def test_true_rows_give_the_very_message(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("method", "part", "name"), [("scaffold", "scaffold", "dc"), ("fednova", "nova", "direction")])
-def test_true_rows_give_the_very_sum(method: str, part: str, name: str, tmp_path: Path) -> None:
-    """Under secure aggregation, of an artefact that is summed and of one that is averaged."""
+def test_the_true_rows_reproduce_the_recorded_sum(method: str, part: str, name: str, tmp_path: Path) -> None:
+    """Under secure aggregation, for an artefact that is summed and one that is averaged."""
     local = {"epochs": 1, "batch": 2, "lr": 0.1}
-    played(tmp_path, method, rounds=1, record={"rounds": [1]}, precision="float64", local=local)
-    world = set_up(load_run.load(tmp_path, model=network()), "cpu", dataset(), network())
-    knows = SUM_ONLY.given(("labels", "draws"))
+    run_method(tmp_path, method, rounds=1, record={"rounds": [1]}, precision="float64", local=local)
+    replayed = replay_run(load_run.load(tmp_path, model=network()), "cpu", dataset(), network())
+    knows = SUM_ONLY.with_knowledge(("labels", "draws"))
     (recorded,) = recorded_messages.read(tmp_path)
-    (seen,) = knows.sees(recorded, tuple(world.trained[1]), world.by_rows)
-    one = case(world, knows, seen, part, name, torch.float64, 32)
-    posed = problem([one], world, knows)
-    again = posed.guess(one.hidden, one.x, one.y)
+    (observation,) = knows.observe(recorded, tuple(replayed.trained[1]), replayed.by_rows)
+    one = build_case(replayed, knows, observation, part, name, torch.float64, 32)
+    attack = build_problem([one], replayed, knows)
+    again = attack.simulate(one.secrets, one.x, one.y)
     for key, tensor in one.target.items():
         assert torch.allclose(again[key], tensor, rtol=1e-6, atol=1e-8), key

@@ -1,4 +1,4 @@
-"""Signals wait while a round is being completed, whatever other threads there are."""
+"""Signals are deferred while a round is being completed, regardless of other threads."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from unskew.base.signals import remove_folder, uninterrupted
 from unskew.base.vmap import vmap
 from unskew.results.run_tables import RowBuffer
 
-pytestmark = pytest.mark.usefixtures("hears_ctrl_c")
+pytestmark = pytest.mark.usefixtures("ctrl_c_enabled")
 
 
 def block(number: signal.Signals, finished: list[int]) -> None:
@@ -28,7 +28,7 @@ def block(number: signal.Signals, finished: list[int]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_arrives_after_the_block(number: signal.Signals) -> None:
-    """Twenty times with an idle thread that could take the signal: the block always ends first."""
+    """Twenty times with an idle thread that could receive the signal: the block always finishes first."""
     done, idle = threading.Event(), threading.Thread(target=lambda: done.wait(30), daemon=True)
     before = signal.signal(number, signal.default_int_handler)
     idle.start()
@@ -44,8 +44,8 @@ def test_signal_arrives_after_the_block(number: signal.Signals) -> None:
         signal.signal(number, before)
 
 
-def test_ctrl_c_does_not_leave_a_mapped_function_half_way() -> None:
-    """A level of vmap that stayed behind would break everything that the process does later."""
+def test_ctrl_c_does_not_interrupt_vmap() -> None:
+    """A vmap level left on the stack would break everything that the process does later."""
     reached = []
 
     def one(x: torch.Tensor) -> torch.Tensor:
@@ -59,8 +59,8 @@ def test_ctrl_c_does_not_leave_a_mapped_function_half_way() -> None:
     assert torch._C._functorch.maybe_current_level() is None  # type: ignore[attr-defined]
 
 
-def test_a_signal_arrives_also_where_the_block_fails() -> None:
-    """Who catches the error and goes on, as after want of memory, would otherwise never hear of it."""
+def test_a_signal_arrives_after_a_block_that_fails() -> None:
+    """Code that catches the error and continues, as after running out of memory, must still get the signal."""
 
     def failing() -> None:
         with uninterrupted():
@@ -71,8 +71,8 @@ def test_a_signal_arrives_also_where_the_block_fails() -> None:
         failing()
 
 
-def test_a_folder_is_removed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python closes a folder that it looks through a second time if Ctrl-C comes after the first."""
+def test_a_folder_is_removed_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ctrl-C right after `rmtree` has closed a folder would otherwise make it close the folder again."""
     (tmp_path / "folder" / "inner").mkdir(parents=True)
     close = os.close
 
@@ -86,32 +86,32 @@ def test_a_folder_is_removed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not (tmp_path / "folder").exists()
 
 
-def test_a_table_is_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within, a library swallows whatever is raised while it compares types."""
+def test_a_table_is_written_completely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library used for writing swallows any exception raised while it compares types."""
     table, write = RowBuffer(("a",)), pd.DataFrame.to_parquet
     table.add([(1,)])
 
-    def swallows(self: pd.DataFrame, **more: Any) -> Any:
+    def swallow(self: pd.DataFrame, **options: Any) -> Any:
         with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-        return write(self, **more)
+        return write(self, **options)
 
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", swallows)
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", swallow)
     with pytest.raises(KeyboardInterrupt):
         table.to_bytes()
 
 
-def test_other_threads_are_left_alone() -> None:
-    seen = []
+def test_blocks_also_run_in_other_threads() -> None:
+    finished = []
 
     def work() -> None:
         with uninterrupted():
-            seen.append(1)
+            finished.append(1)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [1]
+    assert finished == [1]
 
 
 SLOW = """
@@ -124,25 +124,25 @@ except BaseException:
 """
 PROGRAM = """
 import os, signal, sys, threading, time
-from unskew.base.signals import listen
+from unskew.base.signals import on_signal
 
 def end():
     raise KeyboardInterrupt
 
-listen(signal.SIGTERM, end)
+on_signal(signal.SIGTERM, end)
 threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
 try:
     import slow
-    print("whole" if not hasattr(slow, "swallowed") else "half", flush=True)
+    print("complete" if not hasattr(slow, "swallowed") else "partial", flush=True)
     time.sleep(30)
 except KeyboardInterrupt:
     print("ended", flush=True)
 """
 
 
-def test_a_request_to_end_inside_an_import_waits_until_it_is_over(tmp_path: Path) -> None:
-    """Who imports may swallow it, and then nobody has asked: torch takes a second to be imported."""
+def test_a_signal_during_an_import_is_deferred(tmp_path: Path) -> None:
+    """The importing code may swallow the exception, and torch takes a second to import."""
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=25)
-    assert (done.stdout.split(), done.stderr) == (["whole", "ended"], "")
+    assert (done.stdout.split(), done.stderr) == (["complete", "ended"], "")

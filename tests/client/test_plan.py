@@ -1,4 +1,4 @@
-"""Every random choice of a client is a function of its key: orders of rows, streams, and parts' own draws."""
+"""Every random choice of a client depends only on its key: orders of rows, streams, and the parts' draws."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import unskew as us
-from unskew.base.keyed_rng import key_of
+from unskew.base.keyed_rng import hash_key
 from unskew.client.feed import BatchFeed
 from unskew.client.plan import Plan
 from unskew.client.round import StepInputs
@@ -20,13 +20,13 @@ from unskew.runner.prepare_run import prepare
 PLAN = Plan(seed=5)
 
 
-def test_same_key_same_numbers() -> None:
+def test_equal_keys_give_equal_numbers() -> None:
     a, b = (torch.from_numpy(PLAN.generator(3, 7, "order").random(8)) for _ in range(2))
     assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("key", [(4, 7, "order"), (3, 8, "order"), (3, 7, "other"), (3, "7", "order"), (37, "order")])
-def test_other_key_other_numbers(key: tuple[int | str, ...]) -> None:
+def test_different_keys_give_different_numbers(key: tuple[int | str, ...]) -> None:
     a, b = (torch.from_numpy(PLAN.generator(*k).random(8)) for k in ((3, 7, "order"), key))
     assert not torch.equal(a, b)
 
@@ -39,7 +39,7 @@ def test_seed_is_part_of_every_key() -> None:
 @settings(max_examples=60, deadline=None)
 @given(rows=st.integers(1, 40), batch=st.integers(1, 12), epochs=st.integers(1, 3), round=st.integers(1, 5))
 def test_every_epoch_is_a_permutation(rows: int, batch: int, epochs: int, round: int) -> None:
-    """Real rows each once an epoch; filler at weight 0, at the end of the epoch only, rows of the same client."""
+    """Each real row once per epoch; filler has weight 0, only at the end of the epoch, from the same client."""
     order = PLAN.order(round, 2, rows, Work(batch=batch, lr=0.1, epochs=epochs))
     per_epoch = -(-rows // batch)
     assert order.index.shape == order.weight.shape == (epochs * per_epoch, batch)
@@ -50,7 +50,7 @@ def test_every_epoch_is_a_permutation(rows: int, batch: int, epochs: int, round:
         assert sorted(index[weight > 0].tolist()) == list(range(rows))
 
 
-def test_epochs_are_shuffled_anew() -> None:
+def test_every_epoch_is_shuffled_again() -> None:
     order = PLAN.order(1, 2, 30, Work(batch=10, lr=0.1, epochs=3))
     epochs = {tuple(e.tolist()) for e in order.index.view(3, -1)}
     assert len(epochs) == 3
@@ -65,8 +65,8 @@ def test_order_depends_on_round_and_client_only() -> None:
     assert not torch.equal(first, PLAN.order(1, 3, 30, work).index)
 
 
-def test_client_smaller_than_a_batch() -> None:
-    """Three rows in a batch of eight: three real, then the same three again and again."""
+def test_a_client_smaller_than_a_batch_gets_filler() -> None:
+    """Three rows in a batch of eight: three real ones, then the same three repeated as filler."""
     order = PLAN.order(1, 0, 3, Work(batch=8, lr=0.1, epochs=2))
     assert order.index.shape == (2, 8)
     assert order.weight.sum(1).tolist() == [3.0, 3.0]
@@ -74,29 +74,29 @@ def test_client_smaller_than_a_batch() -> None:
     assert torch.equal(order.index[:, 6:], order.index[:, :2])
 
 
-def test_steps_cut_the_epochs() -> None:
+def test_a_number_of_steps_ends_training_within_an_epoch() -> None:
     """Ten rows in batches of 4 are 3 steps an epoch; 5 steps are the first 5 of two epochs."""
-    cut, whole = (PLAN.order(1, 0, 10, Work(batch=4, lr=0.1, epochs=2, steps=steps)) for steps in (5, None))
-    assert torch.equal(cut.index, whole.index[:5])
-    assert cut.weight.sum(1).tolist() == [4.0, 4.0, 2.0, 4.0, 4.0]
+    short, full = (PLAN.order(1, 0, 10, Work(batch=4, lr=0.1, epochs=2, steps=steps)) for steps in (5, None))
+    assert torch.equal(short.index, full.index[:5])
+    assert short.weight.sum(1).tolist() == [4.0, 4.0, 2.0, 4.0, 4.0]
 
 
 @pytest.mark.parametrize("steps", [None, 5])
-def test_no_rows_no_steps(steps: int | None) -> None:
+def test_a_client_without_rows_takes_no_steps(steps: int | None) -> None:
     order = PLAN.order(1, 0, 0, Work(batch=4, lr=0.1, steps=steps))
     assert order.index.shape == order.weight.shape == (0, 4)
 
 
-def test_many_clients_at_once_choose_as_each_alone() -> None:
-    """One generator that is set anew for each client leaves nothing of what the client before has drawn."""
+def test_orders_of_many_clients_equal_those_of_each() -> None:
+    """One generator is reset for each client; the previous client's draws must have no effect."""
     clients, rows, work = [3, 0, 17, 4], [10, 30, 1, 0], Work(batch=5, lr=0.1, epochs=2)
     for k, n, index in zip(clients, rows, PLAN.orders(2, clients, rows, work), strict=True):
         assert np.array_equal(index, PLAN.order(2, k, n, work).index)
         assert np.array_equal(index[:2].flatten()[:n], PLAN.generator(2, k, "order").permutation(n)[:10])
 
 
-def test_seeds_are_those_that_integers_draws() -> None:
-    """Of odd and even numbers of steps, so that some clients leave half of a word."""
+def test_dropout_seeds_equal_those_drawn_by_integers() -> None:
+    """Odd and even numbers of steps, so that some clients leave half of a word unused."""
     clients, steps = [3, 0, 17, 4, 9], [5, 8, 0, 1, 200]
     for k, n, seeds in zip(clients, steps, PLAN.step_seeds(2, clients, steps), strict=True):
         drawn = PLAN.generator(2, k, "dropout").integers(2**31, size=n)
@@ -104,22 +104,21 @@ def test_seeds_are_those_that_integers_draws() -> None:
         assert np.array_equal(seeds, drawn)
 
 
-def test_generator_has_the_key_as_its_words() -> None:
-    """Philox as NumPy makes it from the same number."""
-    key = key_of(PLAN.seed, 3, 7, "order", bits=128)
+def test_the_generator_equals_numpys_philox_with_the_same_key() -> None:
+    key = hash_key(PLAN.seed, 3, 7, "order", bits=128)
     same = np.random.Generator(np.random.Philox(key=key))
     assert np.array_equal(PLAN.generator(3, 7, "order").random(9), same.random(9))
 
 
-def test_stream_cycles_through_its_rows() -> None:
-    """Five rows, 4 steps of 3: two whole passes and two rows more."""
+def test_a_stream_cycles_through_its_rows() -> None:
+    """Five rows, 4 steps of 3: two full passes and two more rows."""
     rows = Stream(torch.zeros(5, 2), torch.zeros(5))
     index = PLAN.stream_order(1, 0, "public", rows, 4, 3).flatten()
     assert sorted(index[:5].tolist()) == sorted(index[5:10].tolist()) == list(range(5))
     assert len(set(index[10:].tolist())) == 2
 
 
-def test_every_pass_over_a_stream_is_shuffled_anew() -> None:
+def test_every_pass_over_a_stream_is_shuffled_again() -> None:
     """30 rows, 9 steps of 10: three passes, each a permutation and none in the order of another."""
     rows = Stream(torch.zeros(30, 2), torch.zeros(30))
     passes = [p.tolist() for p in PLAN.stream_order(1, 0, "public", rows, 9, 10).view(3, 30)]
@@ -127,7 +126,7 @@ def test_every_pass_over_a_stream_is_shuffled_anew() -> None:
     assert len({tuple(each) for each in (*passes, range(30))}) == 4
 
 
-def test_uniform_stream_draws_with_replacement() -> None:
+def test_a_uniform_stream_draws_with_replacement() -> None:
     """1000 draws of 5 rows: each about 200 times, standard deviation 12.6, five of them allowed."""
     rows = Stream(torch.zeros(5, 2), torch.zeros(5), order="uniform")
     counts = torch.bincount(PLAN.stream_order(1, 0, "public", rows, 100, 10).flatten(), minlength=5)
@@ -135,18 +134,18 @@ def test_uniform_stream_draws_with_replacement() -> None:
     assert (counts - 200).abs().max() < 63
 
 
-class Gambler(Part):
-    """Asks for many random numbers."""
+class ManyDraws(Part):
+    """A part that draws many random numbers."""
 
     def draws(self, when: str, sizes: Sizes, generator: np.random.Generator) -> dict:
         return {"u": generator.random((max(sizes.steps, 1), 100))}
 
 
-def test_draws_of_a_part_follow_name_client_and_round() -> None:
+def test_draws_of_a_part_depend_on_occasion_client_and_round() -> None:
     sizes = Sizes(rows=9, steps=3, batch=4, classes=2, streams={})
 
     def draw(when: str = "steps", round: int = 1, client: int = 0) -> Tensor:
-        return PLAN.part_draws(Gambler(), when, round, client, sizes)["u"]
+        return PLAN.part_draws(ManyDraws(), when, round, client, sizes)["u"]
 
     assert torch.equal(draw(), draw())
     for other in (draw(when="share"), draw(round=2), draw(client=1)):
@@ -174,29 +173,29 @@ def first_steps(method: str) -> list[StepInputs]:
     return [cohort.at(step, 2) for step in range(min(cohort.steps))]
 
 
-def test_another_part_shifts_no_draw(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches, augmentation and dropout seeds are the same with a part that draws a lot, and in every method."""
-    method_registry.known()
+def test_another_part_does_not_change_other_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches, augmentation and dropout seeds are equal in all methods, also with a part that draws many numbers."""
+    method_registry.method_names()
     monkeypatch.setattr(method_registry, "PARTS", dict(method_registry.PARTS))
-    method_registry.part("gambler")(Gambler)
+    method_registry.part("many-draws")(ManyDraws)
     plain = first_steps("fedavg")
     assert len(plain) >= 4
-    for method in ("gambler+fedavg", "fedavg+gambler", "scaffold", "moon"):
+    for method in ("many-draws+fedavg", "fedavg+many-draws", "scaffold", "moon"):
         for a, b in zip(plain, first_steps(method), strict=True):
             torch.testing.assert_close((a.batch, a.clock), (b.batch, b.clock), rtol=0, atol=0)
-            assert ("gambler" in b.draws) == ("gambler" in method)
+            assert ("many-draws" in b.draws) == ("many-draws" in method)
 
 
-def test_header_says_who_is_away_and_when_nobody_is_there() -> None:
-    away = [
+def test_the_header_lists_absent_clients_and_empty_rounds() -> None:
+    absence = [
         {"clients": [0, 1], "rounds": [2, 4]},
         {"clients": [2], "rounds": [3, 4]},
         {"clients": [1], "rounds": [9, 10]},
     ]
     partition = {"name": "iid", "clients": 3}
-    lines = prepare(us.Experiment(rounds=5, partition=partition, absence=away, engine={"name": "stacked"})).header
+    lines = prepare(us.Experiment(rounds=5, partition=partition, absence=absence, engine={"name": "stacked"})).header
     assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("absence")] == [
-        "2 clients are away in rounds 2 to 3",
-        "client 2 is away in round 3",
-        "nobody is there in 1 of the rounds, first in 3: the model stays as it is",
+        "2 clients are absent in rounds 2 to 3",
+        "client 2 is absent in round 3",
+        "no client is present in 1 of the rounds, first in round 3: the model stays unchanged",
     ]

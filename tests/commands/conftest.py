@@ -1,5 +1,5 @@
-"""The fixtures of the tests of runs."""
+"""Fixtures shared with tests/runner."""
 
-from runner.conftest import hears_ctrl_c, many, no_data, played, played_once, recipe, short_page, unskew
+from runner.conftest import ctrl_c_enabled, grid_folder, grid_folder_once, many, no_data, recipe, short_page, unskew
 
-__all__ = ["hears_ctrl_c", "many", "no_data", "played", "played_once", "recipe", "short_page", "unskew"]
+__all__ = ["ctrl_c_enabled", "grid_folder", "grid_folder_once", "many", "no_data", "recipe", "short_page", "unskew"]

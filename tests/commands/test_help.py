@@ -1,21 +1,24 @@
-"""The help as a newcomer reads it: in order, whole sentences, nothing cut off."""
+"""The help: commands in order, full sentences, nothing cut off, at most 80 columns."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from runner.conftest import Command
 from unskew.cli import ORDER, app
 
 
 def commands(text: str) -> dict[str, str]:
-    """Name and short help of every command listed."""
+    """Name and summary of every command in a help text."""
     return dict(re.findall(r"^  (\w+) {2,}(\S.*)$", text.partition("Commands:")[2], re.MULTILINE))
 
 
-def test_commands_come_in_the_order_of_a_persons_questions(unskew: Command) -> None:
+def test_commands_are_listed_in_the_given_order(unskew: Command) -> None:
     names = list(commands(unskew("--help").out))
     assert names == sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
     assert {"run", "partition", "methods", "models", "data"} <= set(names)
@@ -23,7 +26,24 @@ def test_commands_come_in_the_order_of_a_persons_questions(unskew: Command) -> N
 
 
 @pytest.mark.parametrize("words", [[], ["data"]])
-def test_short_help_fits_a_line_of_80(words: list[str], unskew: Command) -> None:
-    for name, told in commands(unskew(*words, "--help").out).items():
-        assert told.endswith("."), f"{name}: {told}"
-        assert not told.endswith("..."), f"{name} is cut off: {told}"
+def test_summaries_of_commands_are_not_cut_off(words: list[str], unskew: Command) -> None:
+    for name, summary in commands(unskew(*words, "--help").out).items():
+        assert summary.endswith("."), f"{name}: {summary}"
+        assert not summary.endswith("..."), f"{name} is cut off: {summary}"
+
+
+def command_paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of a command and of every command below it."""
+    yield path
+    for name, child in getattr(command, "commands", {}).items():
+        yield from command_paths(child, (*path, name))
+
+
+@pytest.mark.parametrize("words", command_paths(get_command(app)), ids=" ".join)
+def test_help_fits_80_columns(words: tuple[str, ...], unskew: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = unskew(*words, "--help").out.splitlines()
+    assert lines[0].startswith(" ".join(("Usage: unskew", *words)))
+    assert not [line for line in lines if len(line) > 80]
+    assert not [line for line in lines[1:] if "…" in line or "..." in line], "a text is cut off"
+    assert not [line for line in lines if line.rstrip().endswith("[default:")], "a default is torn from its option"

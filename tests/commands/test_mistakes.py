@@ -1,4 +1,4 @@
-"""Mistakes that show only once files are read: exit code 2, one message, no traceback, and no folder left behind."""
+"""Mistakes that surface when files are read: exit code 2, one message, no traceback, and no folder left behind."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("damage", FILES)
-def test_data_file_that_is_not_whole_is_refused_by_name(
-    damage: str, recipe: Path, tmp_path: Path, unskew: Command
-) -> None:
+def test_damaged_data_file_is_refused_by_name(damage: str, recipe: Path, tmp_path: Path, unskew: Command) -> None:
     spoil, words = FILES[damage]
     spoil(tmp_path / "rows.npz")
     refused(unskew("run", recipe, "--out", tmp_path / "run"), str(tmp_path / "rows.npz"), *words)
@@ -68,13 +66,13 @@ def test_wrong_checksum_is_refused_by_name(recipe: Path, tmp_path: Path, unskew:
     folder.mkdir()
     for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
         (folder / name).write_bytes(b"other bytes")
-    said = unskew("run", recipe, "data=cifar10", "--data-dir", tmp_path, "--out", tmp_path / "run")
-    refused(said, str(folder / "data_batch_1"), "expected md5", "download it again")
+    result = unskew("run", recipe, "data=cifar10", "--data-dir", tmp_path, "--out", tmp_path / "run")
+    refused(result, str(folder / "data_batch_1"), "expected md5", "download it again")
     assert not (tmp_path / "run").exists()
 
 
 UNFIT = {
-    "images wanted": (["model=cnn"], ["model=mlp takes rows of any shape"]),
+    "images wanted": (["model=cnn"], ["model=mlp, which takes rows of any shape"]),
     "crop of rows": (["data.augment.crop=2"], ["data.augment: expected images", "(6,)"]),
     "cutout for good": (
         ["data.augment={cutout: 4, frozen: true}"],
@@ -104,16 +102,16 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_folder_of_another_experiment_is_refused_and_left_alone(recipe: Path, tmp_path: Path, unskew: Command) -> None:
+def test_folder_of_another_experiment_is_refused_and_unchanged(recipe: Path, tmp_path: Path, unskew: Command) -> None:
     assert unskew("run", recipe, "--out", tmp_path / "run").code == 0
     before = contents(tmp_path / "run")
-    refused(unskew("run", recipe, "--out", tmp_path / "run"), "holds a run already", "--resume")
-    said = unskew("run", recipe, "local.lr=0.2", "--out", tmp_path / "run", "--resume")
-    refused(said, "local.lr was 0.05, is now 0.2", "choose another --out")
+    refused(unskew("run", recipe, "--out", tmp_path / "run"), "already contains a run", "--resume")
+    result = unskew("run", recipe, "local.lr=0.2", "--out", tmp_path / "run", "--resume")
+    refused(result, "local.lr was 0.05, is now 0.2", "choose another --out")
     assert contents(tmp_path / "run") == before
 
 
-def test_folder_of_another_version_is_refused_and_left_alone(recipe: Path, tmp_path: Path, unskew: Command) -> None:
+def test_folder_of_another_version_is_refused_and_unchanged(recipe: Path, tmp_path: Path, unskew: Command) -> None:
     assert unskew("run", recipe, "--out", tmp_path / "run").code == 0
     path = tmp_path / "run" / "checkpoint" / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))

@@ -1,4 +1,4 @@
-"""The command line's answers: standard output for results, standard error for everything else, and kind refusals."""
+"""The command line: results on standard output, everything else on standard error, and clear refusals."""
 
 from __future__ import annotations
 
@@ -18,32 +18,36 @@ from runner.conftest import Command
 KEYS = ["run", "method", "best", "best_round", "final", "bytes_up", "bytes_down", "seconds"]
 
 
-def test_json_is_one_line_and_all_there_is(recipe: Path, tmp_path: Path, unskew: Command) -> None:
-    said = unskew("run", recipe, "--out", tmp_path / "run", "--json")
-    assert said.code == 0
-    assert said.out.count("\n") == 1
-    found = json.loads(said.out)
-    assert list(found) == KEYS
-    assert (found["run"], found["method"]) == (str(tmp_path / "run"), "fedavg")
-    assert {key: found[key] for key in KEYS} == {key: toys.manifest(tmp_path / "run")["finished"][key] for key in KEYS}
+def test_json_is_one_line_and_the_only_output(recipe: Path, tmp_path: Path, unskew: Command) -> None:
+    result = unskew("run", recipe, "--out", tmp_path / "run", "--json")
+    assert result.code == 0
+    assert result.out.count("\n") == 1
+    answer = json.loads(result.out)
+    assert list(answer) == KEYS
+    assert (answer["run"], answer["method"]) == (str(tmp_path / "run"), "fedavg")
+    assert {key: answer[key] for key in KEYS} == {key: toys.manifest(tmp_path / "run")["finished"][key] for key in KEYS}
 
 
 def test_everything_else_goes_to_standard_error(recipe: Path, tmp_path: Path, unskew: Command) -> None:
-    said = unskew("run", recipe, "--out", tmp_path / "run")
+    result = unskew("run", recipe, "--out", tmp_path / "run")
     for word in ("method", "data", "partition", "model", "engine", "round 1/2", "round 2/2"):
-        assert word in said.err
-        assert word not in said.out.split("kept in")[0]
-    assert said.out.startswith("fedavg: best ")
-    assert str(tmp_path / "run") in said.out
+        assert word in result.err
+        assert word not in result.out.split("saved to")[0]
+    assert result.out.startswith("fedavg: best ")
+    assert str(tmp_path / "run") in result.out
 
 
-def test_last_ten_rounds_are_told_of_a_run_that_has_them(recipe: Path, tmp_path: Path, unskew: Command) -> None:
+def test_mean_of_last_ten_is_printed_for_runs_of_at_least_ten_rounds(
+    recipe: Path, tmp_path: Path, unskew: Command
+) -> None:
     for rounds in (2, 10):
-        said = unskew("run", recipe, f"rounds={rounds}", "--out", tmp_path / str(rounds))
-        assert ("last ten" in said.out) == (rounds == 10)
+        result = unskew("run", recipe, f"rounds={rounds}", "--out", tmp_path / str(rounds))
+        assert ("last ten" in result.out) == (rounds == 10)
 
 
-def test_default_folder(recipe: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_folder_is_named_by_recipe_method_seed_and_hash(
+    recipe: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert unskew("run", recipe, "method=fedavg+prox", "seed=4").code == 0
     assert unskew("run", recipe, "seed=4").code == 0
@@ -55,49 +59,51 @@ def test_default_folder(recipe: Path, tmp_path: Path, unskew: Command, monkeypat
     assert "--resume" in again.err
 
 
-def test_quick_from_another_directory_in_a_real_process(tmp_path: Path) -> None:
+def test_quick_runs_from_another_directory_in_a_real_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "unskew.cli", "run", "quick", "rounds=1", "local.epochs=1", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert list(found) == KEYS
-    assert re.fullmatch(r"runs/quick-fedavg-s0-[0-9a-f]{8}", found["run"])
-    assert (tmp_path / found["run"] / "model.safetensors").is_file()
+    answer = json.loads(done.stdout)
+    assert list(answer) == KEYS
+    assert re.fullmatch(r"runs/quick-fedavg-s0-[0-9a-f]{8}", answer["run"])
+    assert (tmp_path / answer["run"] / "model.safetensors").is_file()
 
 
-def test_ctrl_c(recipe: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_saves_and_suggests_resume(
+    recipe: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupt(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unskew.server.federation.Federation.play", interrupt)
-    said = unskew("run", recipe, "--out", tmp_path / "run", "--json")
-    assert (said.code, said.out) == (130, "")
-    assert "--resume" in said.err.splitlines()[-1]
+    monkeypatch.setattr("unskew.server.federation.Federation.run_round", interrupt)
+    result = unskew("run", recipe, "--out", tmp_path / "run", "--json")
+    assert (result.code, result.out) == (130, "")
+    assert "--resume" in result.err.splitlines()[-1]
     assert toys.manifest(tmp_path / "run")["round"] == 0
 
 
-def test_our_own_mistakes_keep_their_traceback(
+def test_bugs_keep_their_traceback(
     recipe: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("unskew.server.federation.Federation.play", fail)
+    monkeypatch.setattr("unskew.server.federation.Federation.run_round", fail)
     with pytest.raises(ZeroDivisionError):
         unskew("run", recipe, "--out", tmp_path / "run")
 
 
 def test_help_names_the_options(unskew: Command) -> None:
-    said = unskew("run", "--help")
-    assert said.code == 0
-    for word in ("--out", "--resume", "--json", "--data-dir", "key=value"):
-        assert word in said.out
+    result = unskew("run", "--help")
+    assert result.code == 0
+    for word in ("--out", "--resume", "--json", "--data-dir", "KEY=VALUE"):
+        assert word in result.out
 
 
-def refused(said: object, *words: str) -> None:
+def refused(result: object, *words: str) -> None:
     """Exit code 2, nothing on standard output, one message with these words and no traceback."""
-    assert (said.code, said.out) == (2, "")  # type: ignore[attr-defined]
-    err = said.err  # type: ignore[attr-defined]
+    assert (result.code, result.out) == (2, "")  # type: ignore[attr-defined]
+    err = result.err  # type: ignore[attr-defined]
     assert err.count("unskew: ") == 1
     assert err.startswith("unskew: ")
     assert "Traceback" not in err
@@ -195,44 +201,46 @@ def test_mistake_is_refused_before_data_are_loaded(
 
 @pytest.mark.usefixtures("no_data")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_absent_gpu(recipe: Path, tmp_path: Path, unskew: Command) -> None:
+def test_cuda_without_a_gpu_is_refused(recipe: Path, tmp_path: Path, unskew: Command) -> None:
     refused(unskew("run", recipe, "device=cuda", "--out", tmp_path / "run"), "device", "cuda", "device=cpu")
 
 
 @pytest.mark.usefixtures("no_data")
-def test_all_mistakes_are_told_at_once(recipe: Path, unskew: Command) -> None:
-    said = unskew("run", recipe, "rounds=0", "local.epoch=3", "seed=-1")
-    refused(said, "rounds", "local.epoch", "seed")
+def test_all_mistakes_are_reported_at_once(recipe: Path, unskew: Command) -> None:
+    result = unskew("run", recipe, "rounds=0", "local.epoch=3", "seed=-1")
+    refused(result, "rounds", "local.epoch", "seed")
 
 
 @pytest.mark.parametrize(("name", "words"), [("digit", ["did you mean digits?", "cifar10"]), ("no.npz", ["no.npz"])])
-def test_unknown_data(name: str, words: list[str], recipe: Path, tmp_path: Path, unskew: Command) -> None:
-    said = unskew("run", recipe, f"data={name}", "--out", tmp_path / "run")
-    refused(said, *words)
-    assert re.search(r"\bdata(\.name)?:", said.err), "the key is not named"
+def test_unknown_data_are_refused_by_key(
+    name: str, words: list[str], recipe: Path, tmp_path: Path, unskew: Command
+) -> None:
+    result = unskew("run", recipe, f"data={name}", "--out", tmp_path / "run")
+    refused(result, *words)
+    assert re.search(r"\bdata(\.name)?:", result.err), "the key is not named"
 
 
-def test_data_that_are_not_there_name_their_folder(recipe: Path, tmp_path: Path, unskew: Command) -> None:
-    said = unskew("run", recipe, "data=cifar10", "--out", tmp_path / "run", "--data-dir", tmp_path / "nowhere")
-    refused(said, "cifar10", str(tmp_path / "nowhere"), "UNSKEW_DATA", "--data-dir")
+def test_missing_data_are_refused_by_folder(recipe: Path, tmp_path: Path, unskew: Command) -> None:
+    result = unskew("run", recipe, "data=cifar10", "--out", tmp_path / "run", "--data-dir", tmp_path / "nowhere")
+    refused(result, "cifar10", str(tmp_path / "nowhere"), "UNSKEW_DATA", "--data-dir")
 
 
 @pytest.mark.usefixtures("no_data")
 @pytest.mark.parametrize(("name", "words"), [("quik", ["'quik'", "did you mean quick?"]), ("a/b.yaml", ["a/b.yaml"])])
-def test_unknown_recipe(name: str, words: list[str], unskew: Command) -> None:
+def test_unknown_recipe_is_refused(name: str, words: list[str], unskew: Command) -> None:
     refused(unskew("run", name), "recipe", "quick", *words)
 
 
 BROKEN = {
-    "syntax": ("rounds: [1, 2\nseed: 3", ["broken.yaml, line 2, column 5: not readable as YAML: expected ',' or ']'"]),
-    "tabulator": ("rounds: 3\n\tseed: 3", ["broken.yaml, line 2, column 1: not readable as YAML: found character"]),
+    "syntax": ("rounds: [1, 2\nseed: 3", ["broken.yaml, line 2, column 5: invalid YAML: expected ',' or ']'"]),
+    "tabulator": ("rounds: 3\n\tseed: 3", ["broken.yaml, line 2, column 1: invalid YAML: found character"]),
     "list": ("- rounds\n- 3", ["expected keys and values", "list"]),
     "number as key": ("3: 4", ["expected keys and values"]),
-    "missing parent": ("extends: nobody.yaml", ["nobody.yaml"]),
+    "missing parent": ("extends: absent.yaml", ["absent.yaml"]),
     "unknown key": ("extends: quick\nrouds: 3", ["rouds", "did you mean rounds?"]),
     "itself": ("extends: broken.yaml", ["extends itself"]),
-    "no text": (b"\xff\xfe\x00", ["not readable as YAML"]),
-    "tag": ("rounds: !!python/object/apply:os.getpid []", ["not readable as YAML"]),
+    "no text": (b"\xff\xfe\x00", ["invalid YAML"]),
+    "tag": ("rounds: !!python/object/apply:os.getpid []", ["invalid YAML"]),
 }
 
 
@@ -247,20 +255,20 @@ def test_broken_recipe_is_refused_by_file(kind: str, tmp_path: Path, unskew: Com
 
 @pytest.mark.usefixtures("no_data")
 @pytest.mark.parametrize("back", ["one.yaml", "./one.yaml", "../here/one.yaml"])
-def test_extends_loop(back: str, tmp_path: Path, unskew: Command) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
-    (here / "one.yaml").write_text("extends: two.yaml")
-    (here / "two.yaml").write_text(f"extends: {back}")
-    refused(unskew("run", here / "one.yaml"), "one.yaml", "two.yaml", "extends itself")
+def test_a_recipe_that_extends_itself_is_refused(back: str, tmp_path: Path, unskew: Command) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "one.yaml").write_text("extends: two.yaml")
+    (folder / "two.yaml").write_text(f"extends: {back}")
+    refused(unskew("run", folder / "one.yaml"), "one.yaml", "two.yaml", "extends itself")
 
 
 @pytest.mark.parametrize("words", [["run"], ["run", "quick", "--nonsense"], ["nonsense"]])
-def test_usage(words: list[str], unskew: Command) -> None:
-    said = unskew(*words)
-    assert said.code == 2
-    assert "Usage" in said.err
-    assert "Traceback" not in said.err
+def test_wrong_usage_prints_the_usage(words: list[str], unskew: Command) -> None:
+    result = unskew(*words)
+    assert result.code == 2
+    assert "Usage" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_refused_run_leaves_no_folder(

@@ -1,4 +1,4 @@
-"""What tests of comparisons share: a recipe with a grid, a folder that was played, and looks at either."""
+"""Helpers for tests of comparisons: paths, finished cells, worker processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = ("rounds=2", "data.validation=0.2", "--methods", "fedavg,moon")
 
 
 class Quiet(TerminalProgress):
-    """Tells a file that nobody reads."""
+    """Progress without output."""
 
     def __init__(self) -> None:
         super().__init__(Console(file=io.StringIO()))
@@ -30,15 +30,15 @@ def finished(out: Path) -> set[str]:
 
 
 def workers() -> list[int]:
-    """Processes of a comparison that this process plays."""
-    found = []
+    """Worker processes of this process."""
+    pids = []
     for pid in children(os.getpid()):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if b"unskew.compare.grid_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids
 
 
-def one(out: Path, name: str) -> Path:
+def cell_folder(out: Path, name: str) -> Path:
     (folder,) = (out / "cells").glob(f"{name}-*")
     return folder

@@ -1,4 +1,4 @@
-"""Comparisons in real processes: killed, interrupted, with failing cells, and started again."""
+"""Comparisons in real processes: killed, interrupted, with failing cells, and resumed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from runner.conftest import Command
 from runner.test_killed import PATIENCE, rounds_saved
 from unskew.compare import grid as grids
 from unskew.compare import process_pool
-from unskew.compare.folder_lock import alone
+from unskew.compare.folder_lock import lock_folder
 from unskew.compare.progress import TerminalProgress
 
-from .comparisons import FILES, SMALL, finished, one, workers
+from .comparisons import FILES, SMALL, cell_folder, finished, workers
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),
@@ -35,14 +35,14 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def killed(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Its folder after kill -9 of the whole process group, with some cells finished and some not."""
+    """The folder of a comparison after kill -9 of its process group, with some cells finished and some not."""
     out = tmp_path_factory.mktemp("killed") / "out"
     command = [sys.executable, "-c", KILLS_ITSELF, "compare", str(many), "--out", str(out), "--jobs", "1"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
     try:
-        _, said = process.communicate(timeout=PATIENCE)
-        assert process.returncode == -signal.SIGKILL, said
-        with alone(out):  # none of its processes is left
+        _, stderr = process.communicate(timeout=PATIENCE)
+        assert process.returncode == -signal.SIGKILL, stderr
+        with lock_folder(out):  # waits until all of its processes have ended
             pass
         yield out
     finally:
@@ -50,128 +50,132 @@ def killed(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
         process.communicate()
 
 
-# The third cell is told of and no fourth was given, so that two or three are finished however fast they are.
+# Kills itself at the first progress of the third cell, before a fourth starts: two or three cells are finished.
 KILLS_ITSELF = """
 import os, signal
 from unskew import cli
 from unskew.compare.progress import TerminalProgress
 
-over = []
+ended = []
 
 def kill(self, cell, round, accuracy, best):
-    if len(over) == 2 and round:
+    if len(ended) == 2 and round:
         os.killpg(0, signal.SIGKILL)
 
-TerminalProgress.over, TerminalProgress.told = lambda self, cell, failure: over.append(cell), kill
+TerminalProgress.cell_ended, TerminalProgress.update = lambda self, cell, failure: ended.append(cell), kill
 cli.main()
 """
 
 
-def test_killed_and_started_again_gives_the_same_table(
+def test_a_killed_comparison_resumes_to_the_same_table(
     many: Path, killed: Path, tmp_path: Path, unskew: Command
 ) -> None:
     before = finished(killed)
     assert 2 <= len(before) <= 3
-    stamps = {name: stamp(killed, name) for name in before}
+    times = {name: modification_times(killed, name) for name in before}
     again = unskew("compare", many, "--out", killed, "--jobs", "1")
     assert again.code == 0, again.err
-    assert f"8 runs, {len(before)} finished before" in again.err
-    assert {name: stamp(killed, name) for name in before} == stamps, "a finished cell was played again"
-    whole = unskew("compare", many, "--out", tmp_path / "whole", "--jobs", "2")
-    assert whole.code == 0
-    assert finished(killed) == finished(tmp_path / "whole")
+    assert f"8 runs, {len(before)} already finished" in again.err
+    assert {name: modification_times(killed, name) for name in before} == times, "a finished cell was run again"
+    uninterrupted = unskew("compare", many, "--out", tmp_path / "uninterrupted", "--jobs", "2")
+    assert uninterrupted.code == 0
+    assert finished(killed) == finished(tmp_path / "uninterrupted")
     for name in FILES:
-        assert (killed / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+        assert (killed / name).read_bytes() == (tmp_path / "uninterrupted" / name).read_bytes(), name
     for name in finished(killed):
-        toys.assert_same(killed / "cells" / name, tmp_path / "whole" / "cells" / name)
-    assert (killed / "finding.txt").read_text().strip() in whole.out
+        toys.assert_same(killed / "cells" / name, tmp_path / "uninterrupted" / "cells" / name)
+    assert (killed / "finding.txt").read_text().strip() in uninterrupted.out
     assert not (killed / "workers.log").exists()
 
 
-def stamp(out: Path, name: str) -> dict[str, int]:
-    """When each file of a cell was last written."""
+def modification_times(out: Path, name: str) -> dict[str, int]:
+    """Modification time of each file of a cell."""
     return {str(path): path.stat().st_mtime_ns for path in (out / "cells" / name).rglob("*") if path.name != ".lock"}
 
 
-def test_json_is_one_line_and_the_numbers_are_those_of_the_runs(many: Path, played: Path, unskew: Command) -> None:
-    said = unskew("compare", many, *SMALL, "--metric", "best", "--out", played, "--json")
-    assert (said.code, said.out.count("\n")) == (0, 1)
-    found = json.loads(said.out)
-    assert (found["metric"], list(found["finding"])) == ("best", [""])
-    for row, method in zip(found["rows"], ("fedavg", "moon")):
+def test_json_is_one_line_with_the_numbers_of_the_runs(many: Path, grid_folder: Path, unskew: Command) -> None:
+    result = unskew("compare", many, *SMALL, "--metric", "best", "--out", grid_folder, "--json")
+    assert (result.code, result.out.count("\n")) == (0, 1)
+    answer = json.loads(result.out)
+    assert (answer["metric"], list(answer["finding"])) == ("best", [""])
+    for row, method in zip(answer["rows"], ("fedavg", "moon")):
         for seed in ("0", "1"):
-            summary = toys.manifest(one(played, f"{method}-s{seed}"))["finished"]
+            summary = toys.manifest(cell_folder(grid_folder, f"{method}-s{seed}"))["finished"]
             assert {key: row[key][seed] for key in ("best", "final", "mean_last10")} == {
                 key: summary[key] for key in ("best", "final", "mean_last10")
             }
-    words = Path(found["report"]).read_text().split()
+    words = Path(answer["report"]).read_text().split()
     assert words[:2] == ["many", "best"]
-    assert sorted(words[2:]) == sorted(finished(played))
+    assert sorted(words[2:]) == sorted(finished(grid_folder))
 
 
-def test_the_table_shows_the_current_grid_only(many: Path, played: Path, unskew: Command) -> None:
-    assert unskew("compare", many, *SMALL[:2], "--methods", "moon", "--seeds", "1", "--out", played).code == 0
-    assert [line.split(",")[1] for line in (played / "table.csv").read_text().splitlines()] == ["method", "moon"]
-    assert len(finished(played)) == 4
+def test_the_table_shows_the_current_grid_only(many: Path, grid_folder: Path, unskew: Command) -> None:
+    assert unskew("compare", many, *SMALL[:2], "--methods", "moon", "--seeds", "1", "--out", grid_folder).code == 0
+    assert [line.split(",")[1] for line in (grid_folder / "table.csv").read_text().splitlines()] == ["method", "moon"]
+    assert len(finished(grid_folder)) == 4
 
 
-def test_a_selection_reads_the_test_rows_at_validations_round(many: Path, played: Path, unskew: Command) -> None:
-    said = unskew("compare", many, *SMALL, "--select", "validation", "--out", played, "--json")
-    rows = toys.rows_of(one(played, "fedavg-s0"))
+def test_a_selection_reports_test_accuracy_at_the_best_validation_round(
+    many: Path, grid_folder: Path, unskew: Command
+) -> None:
+    result = unskew("compare", many, *SMALL, "--select", "validation", "--out", grid_folder, "--json")
+    rows = toys.rows_of(cell_folder(grid_folder, "fedavg-s0"))
     rows = rows[(rows["who"] == "server") & (rows["metric"] == "accuracy") & (rows["round"] > 0)]
     by = {split: dict(zip(of["round"], of["value"])) for split, of in rows.groupby("split")}
     best = max(by["validation"], key=lambda round: (by["validation"][round], -round))
-    found = json.loads(said.out)
-    assert found["metric"] == "selected"
-    assert found["rows"][0]["selected"]["0"] == by["test"][best]
-    assert found["rows"][0]["validation"]["0"] == by["validation"][best]
-    assert "chosen on 20 % of the training rows" in (played / "table.md").read_text()
-    assert not {"best", "final", "mean_last10"} & set(found["rows"][0])
+    answer = json.loads(result.out)
+    assert answer["metric"] == "selected"
+    assert answer["rows"][0]["selected"]["0"] == by["test"][best]
+    assert answer["rows"][0]["validation"]["0"] == by["validation"][best]
+    assert "selected on held-out rows (20 % of the training set)" in (grid_folder / "table.md").read_text()
+    assert not {"best", "final", "mean_last10"} & set(answer["rows"][0])
 
 
-def test_failing_cells_are_told_and_the_others_go_on(
-    many: Path, played: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
+def test_failing_cells_are_reported_and_the_others_continue(
+    many: Path, grid_folder: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One cell's process is killed long before its end, another's folder is broken, a third is missing."""
     endless, raw = tmp_path / "endless.yaml", yaml.safe_load(many.read_text())
     raw["compare"]["tune"] = {"moon": {"rounds": [100000]}}
     endless.write_text(yaml.safe_dump(raw))
     cells = grids.load(str(endless), list(SMALL[:2]), {"methods": ["moon"]}).cells
-    dies, broken = (played / "cells" / cell.name for cell in cells)
-    one(played, "moon-s1").rename(broken)
+    dies, broken = (grid_folder / "cells" / cell.name for cell in cells)
+    cell_folder(grid_folder, "moon-s1").rename(broken)
     (broken / "config.yaml").write_text(yaml.safe_dump(cells[1].experiment.resolved()))
     (broken / "checkpoint" / "manifest.json").write_text("{")
-    shutil.rmtree(one(played, "moon-s0"))
-    missing = one(played, "fedavg-s1")
+    shutil.rmtree(cell_folder(grid_folder, "moon-s0"))
+    missing = cell_folder(grid_folder, "fedavg-s1")
     shutil.rmtree(missing)
 
     def kill(self: TerminalProgress, cell: grids.Cell, round: int, accuracy: float | None, best: float | None) -> None:
         for worker in workers() if cell.name == dies.name else ():
             os.kill(worker, signal.SIGKILL)
 
-    monkeypatch.setattr(TerminalProgress, "told", kill)
-    said = unskew("compare", endless, *SMALL, "--out", played, "--jobs", "1")
-    assert said.code == 2
-    assert "Traceback" not in said.err
-    assert "moon rounds=100000 is left out: 2 of 2 seeds failed." in said.out
+    monkeypatch.setattr(TerminalProgress, "update", kill)
+    result = unskew("compare", endless, *SMALL, "--out", grid_folder, "--jobs", "1")
+    assert result.code == 2
+    assert "Traceback" not in result.err
+    assert "moon rounds=100000 is excluded because 2 of 2 seeds failed." in result.out
     for name in ("table.csv", "table.md"):
-        text = (played / name).read_text().replace("\\", "")
+        text = (grid_folder / name).read_text().replace("\\", "")
         assert "seed 0 failed: its process ended unexpectedly (exit code -9)" in text
         assert "manifest.json is not readable; move" in text
-    assert finished(played) == {missing.name, one(played, "fedavg-s0").name}
+    assert finished(grid_folder) == {missing.name, cell_folder(grid_folder, "fedavg-s0").name}
 
 
-def test_when_every_cell_fails_the_reason_is_the_answer(
+def test_when_every_cell_fails_the_reason_is_the_message(
     many: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_pool, "play", lambda cells, *a, **k: {cell.name: "no data there" for cell in cells})
-    said = unskew("compare", many, "--out", tmp_path / "out")
-    assert (said.code, said.out) == (2, "")
-    assert said.err == "unskew: every run failed:\nno data there\n"
+    monkeypatch.setattr(
+        process_pool, "run_cells", lambda cells, *a, **k: {cell.name: "no data there" for cell in cells}
+    )
+    result = unskew("compare", many, "--out", tmp_path / "out")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "unskew: every run failed:\nno data there\n"
     assert not (tmp_path / "out").exists()
 
 
-def test_ctrl_c_lets_every_run_save_and_says_how_to_go_on(
+def test_ctrl_c_saves_every_run_and_explains_how_to_continue(
     many: Path, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds: dict[str, int] = {}
@@ -181,20 +185,20 @@ def test_ctrl_c_lets_every_run_save_and_says_how_to_go_on(
         if round >= 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(TerminalProgress, "told", stop)
+    monkeypatch.setattr(TerminalProgress, "update", stop)
     calm = ("rounds=100000", "checkpoint.seconds=1000", "--methods", "fedavg,moon", "--seeds", "0", "--jobs", "1")
-    said = unskew("compare", many, *calm, "--out", tmp_path / "out")
-    assert (said.code, said.out) == (130, "")
-    assert said.err.splitlines()[-1].startswith("unskew: stopped; the same command goes on")
-    assert "Traceback" not in said.err
-    assert not (tmp_path / "out" / "workers.log").exists(), "a process had something to say"
+    result = unskew("compare", many, *calm, "--out", tmp_path / "out")
+    assert (result.code, result.out) == (130, "")
+    assert result.err.splitlines()[-1].startswith("unskew: stopped; run the same command again")
+    assert "Traceback" not in result.err
+    assert not (tmp_path / "out" / "workers.log").exists(), "a worker wrote to its log"
     assert workers() == []
     for name, round in rounds.items():
         assert rounds_saved(tmp_path / "out" / "cells" / name) >= round
 
 
-def test_a_worker_ignores_ctrl_c_and_saves_when_nobody_listens_any_more(many: Path, tmp_path: Path) -> None:
-    """The parent was killed: both of its ends are closed in the middle of a run."""
+def test_a_worker_ignores_ctrl_c_and_saves_when_its_parent_is_gone(many: Path, tmp_path: Path) -> None:
+    """The parent was killed: both ends of its pipes are closed in the middle of a run."""
     endless = ["rounds=100000", "checkpoint.seconds=1000"]
     (cell,) = grids.load(str(many), endless, {"methods": ["moon"], "seeds": "0"}).cells
     folder = tmp_path / "cell"
@@ -205,9 +209,9 @@ def test_a_worker_ignores_ctrl_c_and_saves_when_nobody_listens_any_more(many: Pa
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
-            told = next(line for line in map(json.loads, process.stdout) if line["what"] == "round")
+            event = next(line for line in map(json.loads, process.stdout) if line["event"] == "round")
             process.send_signal(signal.SIGINT)
-            after = next(line for line in map(json.loads, process.stdout) if line["round"] > told["round"] + 3)
+            after = next(line for line in map(json.loads, process.stdout) if line["round"] > event["round"] + 3)
             process.stdin.close()
             process.stdout.close()
             assert process.wait(PATIENCE) == 130
@@ -217,32 +221,32 @@ def test_a_worker_ignores_ctrl_c_and_saves_when_nobody_listens_any_more(many: Pa
 
 
 def test_two_comparisons_do_not_share_a_folder(
-    many: Path, played: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
+    many: Path, grid_folder: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unskew.compare.folder_lock.PATIENCE", 0.0)
-    with alone(played):
-        said = unskew("compare", many, *SMALL, "--out", played)
-    assert said.code == 2
-    assert "another process is writing this comparison" in said.err
+    monkeypatch.setattr("unskew.compare.folder_lock.LOCK_TIMEOUT", 0.0)
+    with lock_folder(grid_folder):
+        result = unskew("compare", many, *SMALL, "--out", grid_folder)
+    assert result.code == 2
+    assert "another process is writing to this folder" in result.err
 
 
-def test_cores_are_filled_whatever_the_number_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool, "cores", lambda: 8)
+def test_runs_and_workers_together_fill_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_pool, "core_count", lambda: 8)
     experiment = grids.load("demo", ["device=cpu"]).cells[0].experiment
-    assert process_pool.share_out([experiment] * 20, None) == (8, 1)
-    assert process_pool.share_out([experiment] * 3, None) == (3, 2)
-    assert process_pool.share_out([experiment] * 20, 2) == (2, 4)
-    assert process_pool.share_out([], None) == (1, 8)
+    assert process_pool.split_cores([experiment] * 20, None) == (8, 1)
+    assert process_pool.split_cores([experiment] * 3, None) == (3, 2)
+    assert process_pool.split_cores([experiment] * 20, 2) == (2, 4)
+    assert process_pool.split_cores([], None) == (1, 8)
 
 
-def test_the_live_table_follows_every_seed(many: Path) -> None:
+def test_the_live_table_shows_every_seed(many: Path) -> None:
     grid = grids.load(str(many), ["rounds=4"], {"methods": ["fedavg", "moon"]})
     file = io.StringIO()
     screen = TerminalProgress(Console(file=file, force_terminal=True, width=100))
     screen.begin(grid.cells, {grid.cells[0].name}, 1)
-    screen.told(grid.cells[1], 0, None, None)
-    screen.told(grid.cells[1], 3, 71.25, 80.0)
-    screen.over(grid.cells[2], "no memory")
+    screen.update(grid.cells[1], 0, None, None)
+    screen.update(grid.cells[1], 3, 71.25, 80.0)
+    screen.cell_ended(grid.cells[2], "no memory")
     screen.end()
-    for word in ("seed 1", "moon", "3/4 71.25 %", "failed", "waits", "left"):
+    for word in ("seed 1", "moon", "3/4 71.25 %", "failed", "waiting", "left"):
         assert word in file.getvalue()

@@ -1,4 +1,4 @@
-"""The grid of a comparison: which cells there are, and which mistakes stop it before anything is played."""
+"""The grid of a comparison: its cells, and the mistakes that stop it before the first run."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def labels(path: Path, *overrides: str, **options: Any) -> list[str]:
 def test_every_method_setting_and_seed_is_a_cell(write: Write) -> None:
     settings = {"few": {"rounds": 2}, "slow": {"local.lr": 0.001, "rounds": 7}}
     path = write({"methods": ["fedavg", "fedprox+avgm"], "seeds": [4, 2], "settings": settings})
-    found = [
+    actual = [
         (c.label, c.setting, c.seed, c.experiment.seed, c.experiment.rounds, c.experiment.local.lr) for c in cells(path)
     ]
     methods = ("fedavg", "fedprox+avgm")
-    assert found == [
+    assert actual == [
         (method, setting, seed, seed, *values)
         for seed in (4, 2)
         for setting, values in (("few", (2, 0.05)), ("slow", (7, 0.001)))
@@ -54,29 +54,29 @@ def test_every_method_setting_and_seed_is_a_cell(write: Write) -> None:
     assert {c.experiment.label for c in cells(path)} >= {"fedavg"}
 
 
-def test_a_method_may_carry_a_label_and_settings(write: Write) -> None:
+def test_a_method_may_have_a_label_and_settings(write: Write) -> None:
     path = write({"methods": ["fedavg", {"strong": {"fedprox": {"mu": 1}}}, {"fedprox": {"mu": 0.5}}], "seeds": [0]})
-    found = {c.label: c.experiment.method for c in cells(path)}
-    assert found["strong"] == us.Experiment(method=["fedprox", {"prox": {"mu": 1}}]).method
-    assert found["fedprox"] == us.Experiment(method=["fedprox", {"prox": {"mu": 0.5}}]).method
+    cells_by_label = {c.label: c.experiment.method for c in cells(path)}
+    assert cells_by_label["strong"] == us.Experiment(method=["fedprox", {"prox": {"mu": 1}}]).method
+    assert cells_by_label["fedprox"] == us.Experiment(method=["fedprox", {"prox": {"mu": 0.5}}]).method
 
 
-def test_equal_experiments_share_a_folder_whatever_they_are_called(write: Write) -> None:
+def test_equal_experiments_share_a_folder_whatever_their_labels(write: Write) -> None:
     one, two = cells(write({"methods": ["fedprox", "fedavg+prox"], "seeds": [0]}))
     assert one.label != two.label
     assert one.name == two.name == f"fedprox-s0-{one.experiment.identity()}"
 
 
-def test_tuned_values_are_rows_in_every_combination(write: Write) -> None:
+def test_every_combination_of_tuned_values_is_a_row(write: Write) -> None:
     tune = {"fedprox": {"method.prox.mu": [0.1, 1], "local.lr": [0.2, 0.3]}}
     path = write({"methods": ["fedavg", "fedprox"], "seeds": [0], "tune": tune})
-    found = {c.label: c.experiment for c in cells(path)}
-    assert list(found) == ["fedavg"] + [f"fedprox mu={mu}, lr={lr}" for mu in (0.1, 1) for lr in (0.2, 0.3)]
-    assert found["fedprox mu=1, lr=0.2"].local.lr == 0.2
-    assert {"prox": {"mu": 1.0}} in found["fedprox mu=1, lr=0.2"].method
+    cells_by_label = {c.label: c.experiment for c in cells(path)}
+    assert list(cells_by_label) == ["fedavg"] + [f"fedprox mu={mu}, lr={lr}" for mu in (0.1, 1) for lr in (0.2, 0.3)]
+    assert cells_by_label["fedprox mu=1, lr=0.2"].local.lr == 0.2
+    assert {"prox": {"mu": 1.0}} in cells_by_label["fedprox mu=1, lr=0.2"].method
 
 
-def test_options_go_before_the_recipe(write: Write) -> None:
+def test_options_replace_the_recipes_grid(write: Write) -> None:
     path = write({"methods": ["fedavg", {"strong": {"fedprox": {"mu": 1}}}], "tune": {"fedavg": {"local.lr": [1, 2]}}})
     grid = grids.load(str(path), [], {"methods": ["strong", "moon"], "seeds": "0-2,9", "metric": "best"})
     assert list(dict.fromkeys(c.label for c in grid.cells)) == ["strong", "moon"]
@@ -99,19 +99,19 @@ def test_a_selection_holds_rows_out(write: Write) -> None:
     assert {c.experiment.data.validation for c in cells(write({"methods": ["fedavg"]}))} == {0.0}
 
 
-def test_a_single_run_leaves_the_grid_aside(write: Write) -> None:
+def test_a_single_run_ignores_the_grid(write: Write) -> None:
     assert us.load_recipe(str(write({"methods": ["moon"]})))[1] == us.Experiment(**toys.settings())
     with pytest.raises(UserError, match="unknown key compare"):
         us.load_recipe("quick", ["compare.seeds=[1]"])
 
 
 def test_the_demo_is_fair_and_small() -> None:
-    found = grids.load("demo")
+    grid = grids.load("demo")
     shown = "fedavg, fedprox, scaffold, moon, fedlmd, fedlmd-tf, flea, fedmix"
-    assert ", ".join(found.compare.methods) == shown
-    assert (len(found.cells), found.cells[0].experiment.data.name) == (16, "digits")
-    assert {(c.experiment.partition.clients, c.experiment.partition.per_client) for c in found.cells} == {(20, 2)}  # type: ignore[union-attr]
-    shared = [c.experiment.model_copy(update={"method": [], "seed": 0}) for c in found.cells]
+    assert ", ".join(grid.compare.methods) == shown
+    assert (len(grid.cells), grid.cells[0].experiment.data.name) == (16, "digits")
+    assert {(c.experiment.partition.clients, c.experiment.partition.per_client) for c in grid.cells} == {(20, 2)}  # type: ignore[union-attr]
+    shared = [c.experiment.model_copy(update={"method": [], "seed": 0}) for c in grid.cells]
     assert all(one == shared[0] for one in shared)
 
 
@@ -121,7 +121,7 @@ MISTAKES: dict[str, tuple[Any, list[str], list[str]]] = {
     "no methods": ({"seeds": [1]}, [], ["--methods", "found none"]),
     "methods as a word": ({"methods": "fedavg"}, [], ["compare.methods", "[fedavg, fedprox]", "'fedavg'"]),
     "a number as a method": ({"methods": [3]}, [], ["compare.methods", "3"]),
-    "a method twice": ({"methods": ["moon", "moon"]}, [], ["compare.methods", "moon is there twice"]),
+    "a method twice": ({"methods": ["moon", "moon"]}, [], ["compare.methods", "moon is listed twice"]),
     "unknown method": ({"methods": ["fedavg", "fedprx"]}, [], ["'fedprx'", "did you mean fedprox?"]),
     "unknown method on the command line": ({}, ["--methods", "fedavg,mooon"], ["'mooon'", "did you mean moon?"]),
     "unknown field of a method": ({"methods": [{"fedprox": {"my": 1}}]}, [], ["method.fedprox", "'my'"]),
@@ -171,22 +171,22 @@ MISTAKES: dict[str, tuple[Any, list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("seeds", [[1.5], [True], ["x"]])
-def test_a_seed_that_is_none_is_told_once(seeds: list[Any], write: Write) -> None:
+def test_an_invalid_seed_is_reported_once(seeds: list[Any], write: Write) -> None:
     with pytest.raises(UserError) as refused:
         cells(write({"methods": ["moon"], "seeds": seeds}))
     assert str(refused.value).count("compare.seeds") == 1
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistake_is_refused_before_anything_is_played(
+def test_mistake_is_refused_before_the_first_run(
     mistake: str, write: Write, unskew: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unskew.compare.process_pool.play", lambda *a, **k: pytest.fail("cells were played"))
+    monkeypatch.setattr("unskew.compare.process_pool.run_cells", lambda *a, **k: pytest.fail("cells were run"))
     section, words, expected = MISTAKES[mistake]
-    said = unskew("compare", write(section), *words, "--out", tmp_path / "out")
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("unskew: ")
-    assert "Traceback" not in said.err
+    result = unskew("compare", write(section), *words, "--out", tmp_path / "out")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("unskew: ")
+    assert "Traceback" not in result.err
     for word in expected:
-        assert word in said.err, said.err
+        assert word in result.err, result.err
     assert not (tmp_path / "out").exists()

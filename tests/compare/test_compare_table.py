@@ -1,4 +1,4 @@
-"""The table of a comparison against numbers worked out by hand, and the forms it is written in."""
+"""The table of a comparison, compared with numbers worked out by hand, and its formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unskew.compare import comparison_table as tables
 from unskew.compare import grid as grids
 from unskew.compare import write_comparison
 from unskew.compare.comparison_table import ComparisonRow, ComparisonTable
-from unskew.compare.finding_per_setting import finding, in_words
+from unskew.compare.finding_per_setting import finding_text, findings_text
 from unskew.compare.select_on_validation import SelectedRound, choose_candidate, choose_round
 
 ROUND = ("best", "final", "mean_last10")
@@ -33,13 +33,13 @@ def row(
 
 
 def table(*rows: ComparisonRow, seeds: int = 2, caption: str = "Caption.") -> ComparisonTable:
-    return ComparisonTable("mine", "mean_last10", ROUND, tuple(range(seeds)), rows, caption)
+    return ComparisonTable("grid", "mean_last10", ROUND, tuple(range(seeds)), rows, caption)
 
 
-def test_means_spreads_and_differences_are_those_worked_out_by_hand() -> None:
+def test_means_spreads_and_differences_match_the_calculation_by_hand() -> None:
     """moon - fedavg is 2 and 4: mean 3, spread sqrt(2), interval 3 +- 12.7062 * sqrt(2) / sqrt(2)."""
-    found = table(row("moon", 62.0, 66.0), row("fedavg", 60.0, 62.0))
-    lines = list(csv.DictReader(write_comparison.to_csv(found).splitlines()))
+    comparison = table(row("moon", 62.0, 66.0), row("fedavg", 60.0, 62.0))
+    lines = list(csv.DictReader(write_comparison.to_csv(comparison).splitlines()))
     assert [line["method"] for line in lines] == ["moon", "fedavg"]
     assert (lines[0]["best_mean"], lines[0]["best_std"]) == ("64.0000", f"{math.sqrt(8):.4f}")
     assert (lines[1]["mean_last10_mean"], lines[1]["final_std"]) == ("61.0000", f"{math.sqrt(2):.4f}")
@@ -62,9 +62,9 @@ def test_differences_stay_within_a_setting() -> None:
 
 
 def test_one_seed_has_no_spread_and_no_interval() -> None:
-    found = write_comparison.to_markdown(table(row("fedavg", 60.0), row("moon", 61.5), seeds=1))
-    assert "| moon | **61.50** | **61.50** | **61.50** | +1.50 (one seed) |" in found
-    assert "One seed cannot tell" in found
+    text = write_comparison.to_markdown(table(row("fedavg", 60.0), row("moon", 61.5), seeds=1))
+    assert "| moon | **61.50** | **61.50** | **61.50** | +1.50 (one seed) |" in text
+    assert "One seed is not enough" in text
 
 
 def test_the_best_mean_of_each_setting_is_bold() -> None:
@@ -73,55 +73,55 @@ def test_the_best_mean_of_each_setting_is_bold() -> None:
     assert [("\\textbf" in line) for line in lines if " & " in line][1:] == [False, True, True, False]
 
 
-def test_a_row_with_a_failed_seed_neither_leads_nor_has_a_say() -> None:
-    found = table(row("a", 50.0, 51.0), row("b", 99.0, 0.0, failed={1: "it broke"}), row("c", 10.0, 11.1))
-    assert not found.leads(found.rows[1], "best")
-    assert found.leads(found.rows[0], "best")
-    assert "b is left out: 1 of 2 seeds failed." in finding(found, "")
-    assert finding(found, "").startswith("a is clearly ahead")
-    assert "seed 1 failed: it broke" in write_comparison.to_csv(found)
+def test_a_row_with_a_failed_seed_is_excluded_from_the_finding() -> None:
+    comparison = table(row("a", 50.0, 51.0), row("b", 99.0, 0.0, failed={1: "it broke"}), row("c", 10.0, 11.1))
+    assert not comparison.leads(comparison.rows[1], "best")
+    assert comparison.leads(comparison.rows[0], "best")
+    assert "b is excluded because 1 of 2 seeds failed." in finding_text(comparison, "")
+    assert finding_text(comparison, "").startswith("a is clearly ahead")
+    assert "seed 1 failed: it broke" in write_comparison.to_csv(comparison)
 
 
-def test_a_method_that_failed_altogether_says_so() -> None:
-    found = write_comparison.to_markdown(table(row("a", 1.0, 2.0), row("b", failed={0: "no | memory", 1: "x"})))
-    assert "| b | failed | failed | failed | - | seed 0 failed: no \\| memory; seed 1 failed: x |" in found
+def test_a_method_that_failed_with_every_seed_is_marked() -> None:
+    text = write_comparison.to_markdown(table(row("a", 1.0, 2.0), row("b", failed={0: "no | memory", 1: "x"})))
+    assert "| b | failed | failed | failed | - | seed 0 failed: no \\| memory; seed 1 failed: x |" in text
 
 
-def test_finding_names_who_is_within_the_interval() -> None:
-    found = table(
+def test_the_finding_names_the_methods_within_the_interval() -> None:
+    comparison = table(
         row("fedavg", 60.0, 64.0), row("moon", 63.0, 63.4), row("fedprox", 61.0, 62.0), row("bad", 13.0, 13.5)
     )
-    assert finding(found, "") == (
+    assert finding_text(comparison, "") == (
         "No clear winner: moon has the highest mean, but fedavg and fedprox may be as good. moon reaches 63.2 % "
         "(mean of the last ten rounds); its paired lead over fedavg is +1.2 points, interval −67.5 to +69.9 over 2 "
-        "seeds (95 % shared over 3 comparisons). It is clearly ahead of bad only. More seeds would narrow the "
-        "intervals; until then fedavg, the simplest, is not ruled out."
+        "seeds (95 %, Bonferroni-corrected for 3 comparisons). It is clearly ahead of bad only. More seeds would "
+        "narrow the intervals; until then fedavg, the simplest, is not ruled out."
     )
 
 
-def test_finding_of_a_clear_lead() -> None:
-    found = table(row("fedavg", 60.0, 61.0, 62.0), row("moon", 70.0, 71.1, 72.0), seeds=3)
-    assert in_words(found) == (
+def test_the_finding_reports_a_clear_lead() -> None:
+    comparison = table(row("fedavg", 60.0, 61.0, 62.0), row("moon", 70.0, 71.1, 72.0), seeds=3)
+    assert findings_text(comparison) == (
         "moon is clearly ahead, by 10.0 points. moon reaches 71.0 % (mean of the last ten rounds); its paired lead "
         "over fedavg is +10.0 points, interval +9.9 to +10.2 over 3 seeds (95 % interval)."
     )
 
 
-def test_finding_has_a_line_per_setting() -> None:
+def test_the_finding_has_a_line_per_setting() -> None:
     rows = [row("a", 1.0, 2.0, setting=s) for s in ("s=2", "s=5")]
-    assert [line.partition(":")[0] for line in in_words(table(*rows)).splitlines()] == ["s=2", "s=5"]
+    assert [line.partition(":")[0] for line in findings_text(table(*rows)).splitlines()] == ["s=2", "s=5"]
 
 
-def test_latex_escapes_what_is_special_there() -> None:
+def test_latex_escapes_special_characters() -> None:
     strange = r"a_b & 100% #1 $x {y} ~z ^w \v <u|t>"
-    found = write_comparison.to_latex(table(row(strange, 1.0, 2.0, setting="50 %_")))
+    text = write_comparison.to_latex(table(row(strange, 1.0, 2.0, setting="50 %_")))
     assert (
         r"a\_b \& 100\% \#1 \$x \{y\} \textasciitilde{}z \textasciicircum{}w \textbackslash{}v "
         r"\textless{}u\textbar{}t\textgreater{}"
-    ) in found
-    assert r"50 \%\_ & " in found
-    assert r"1.50 $\pm$ 0.71" in found
-    rows = [line for line in found.splitlines() if line.endswith(r"\\")]
+    ) in text
+    assert r"50 \%\_ & " in text
+    assert r"1.50 $\pm$ 0.71" in text
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert {line.replace(r"\&", "").count("&") for line in rows} == {5}
 
 
@@ -134,11 +134,11 @@ def metrics(validation: list[float], test: list[float]) -> pd.DataFrame:
     return frame.assign(run="x", method="m", seed=0, who="server").sample(frac=1, random_state=0)
 
 
-def test_the_round_is_validations_best_and_not_tests() -> None:
+def test_the_round_has_the_best_validation_and_not_the_best_test_accuracy() -> None:
     assert choose_round(metrics([99, 50, 70, 70, 60], [99, 90, 40, 45, 80])) == SelectedRound(2, 70, 40)
 
 
-def test_the_candidate_is_validations_best_and_not_tests() -> None:
+def test_the_candidate_has_the_best_validation_and_not_the_best_test_accuracy() -> None:
     """Candidate b has by far the best test accuracy in every round, and the worse validation accuracy."""
     a = {seed: choose_round(metrics([0, 60, 61 + seed], [0, 30, 31])) for seed in (0, 1)}
     b = {seed: choose_round(metrics([0, 60, 60 + seed], [0, 95, 99])) for seed in (0, 1)}
@@ -146,7 +146,7 @@ def test_the_candidate_is_validations_best_and_not_tests() -> None:
     assert [choice.test for choice in a.values()] == [31, 31]
 
 
-def test_a_selected_row_is_the_candidate_that_validation_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_selected_row_is_the_candidate_with_the_best_validation_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two values of mu, 0.1 is better on the held-out rows and 1 on the test rows."""
     options = {"methods": ["fedavg", "fedprox"], "seeds": "0-1", "select": "validation"}
     tuned = options | {"tune": {"fedprox": {"method.prox.mu": [1, 0.1]}}}
@@ -158,14 +158,14 @@ def test_a_selected_row_is_the_candidate_that_validation_chose(monkeypatch: pyte
     }
     runs = {cell.name: SimpleNamespace(metrics=curves[cell.label]) for cell in grid.cells}
     monkeypatch.setattr("unskew.compare.comparison_table.load", lambda folder: runs[folder.name])
-    found = tables.read(grid, Path("out"), {})
-    assert [row.label for row in found.rows] == ["fedavg", "fedprox mu=0.1"]
-    assert found.rows[1].scores == {"selected": {0: 33, 1: 33}, "validation": {0: 70, 1: 70}}
-    assert found.rows[1].notes == ("chosen of 2 candidates", "rounds 2, 2")
-    assert "fedavg reaches 42.0 % (test accuracy in the round that validation chose)" in in_words(found)
+    comparison = tables.read_table(grid, Path("out"), {})
+    assert [row.label for row in comparison.rows] == ["fedavg", "fedprox mu=0.1"]
+    assert comparison.rows[1].scores == {"selected": {0: 33, 1: 33}, "validation": {0: 70, 1: 70}}
+    assert comparison.rows[1].notes == ("best of 2 candidates", "rounds 2, 2")
+    assert "fedavg reaches 42.0 % (test accuracy in the round that validation chose)" in findings_text(comparison)
     assert (
-        "held out; of the test set only the accuracy at the chosen round is reported"
-        in write_comparison.to_markdown(found)
+        "(10 % of the training set); test accuracy is reported only at the selected round"
+        in write_comparison.to_markdown(comparison)
     )
 
 
@@ -175,50 +175,52 @@ def test_refused_messages_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     rows.loc[rows["metric"] == "loss", "metric"] = "dropped"
     run = SimpleNamespace(metrics=rows, summary=SimpleNamespace(best=1.0, final=2.0, mean_last10=3.0))
     monkeypatch.setattr("unskew.compare.comparison_table.load", lambda folder: run)
-    (found,) = tables.read(grid, Path("out"), {}).rows
-    assert found.notes == ("seed 3: 1 reply was refused",)
-    assert found.scores == {"best": {3: 1.0}, "final": {3: 2.0}, "mean_last10": {3: 3.0}}
+    (row,) = tables.read_table(grid, Path("out"), {}).rows
+    assert row.notes == ("seed 3: 1 reply was refused",)
+    assert row.scores == {"best": {3: 1.0}, "final": {3: 2.0}, "mean_last10": {3: 3.0}}
 
 
-def test_a_candidate_that_misses_a_seed_is_not_chosen() -> None:
-    whole, part = {0: SelectedRound(1, 50, 0), 1: SelectedRound(1, 50, 0)}, {1: SelectedRound(1, 90, 0)}
-    assert choose_candidate({"part": part, "whole": whole}) == "whole"
+def test_a_candidate_with_a_missing_seed_is_not_chosen() -> None:
+    complete, partial = {0: SelectedRound(1, 50, 0), 1: SelectedRound(1, 50, 0)}, {1: SelectedRound(1, 90, 0)}
+    assert choose_candidate({"partial": partial, "complete": complete}) == "complete"
     assert choose_candidate({"none": {}, "nothing": {}}) == "none"
 
 
-@pytest.mark.parametrize("form", [write_comparison.to_csv, write_comparison.to_markdown, write_comparison.to_latex])
-def test_every_form_names_every_row(form) -> None:
-    found = form(table(row("fedavg", 1.0, 2.0), row("moon", 3.0, 4.0, notes=("hello",))))
+@pytest.mark.parametrize(
+    "write_format", [write_comparison.to_csv, write_comparison.to_markdown, write_comparison.to_latex]
+)
+def test_every_format_names_every_row(write_format) -> None:
+    text = write_format(table(row("fedavg", 1.0, 2.0), row("moon", 3.0, 4.0, notes=("hello",))))
     for word in ("fedavg", "moon", "hello"):
-        assert word in found
+        assert word in text
 
 
 def test_a_failure_of_many_lines_is_one_line_of_the_table() -> None:
     grid = grids.load("quick", [], {"methods": ["fedavg"], "seeds": "3"})
-    found = tables.read(grid, Path("out"), {grid.cells[0].name: "first\n  second"})
-    assert found.rows[0].failed == {3: "first second"}
-    assert sum(line.startswith("|") for line in write_comparison.to_markdown(found).splitlines()) == 3
+    comparison = tables.read_table(grid, Path("out"), {grid.cells[0].name: "first\n  second"})
+    assert comparison.rows[0].failed == {3: "first second"}
+    assert sum(line.startswith("|") for line in write_comparison.to_markdown(comparison).splitlines()) == 3
 
 
-def test_the_title_of_differences_holds_for_every_setting() -> None:
+def test_the_title_of_differences_is_right_for_every_setting() -> None:
     def chosen(setting: str, rate: float) -> ComparisonRow:
         return replace(row("fedavg", 1.0, 2.0, setting=setting), label=f"fedavg lr={rate}")
 
-    found = table(chosen("a", 0.1), chosen("b", 0.2), row("moon", 3.0, 4.0, setting="b"))
-    assert "difference to fedavg, 95 %" in write_comparison.to_markdown(found)
-    assert "difference to fedavg lr=0.1, 95 %" in write_comparison.to_markdown(table(chosen("a", 0.1)))
+    comparison = table(chosen("a", 0.1), chosen("b", 0.2), row("moon", 3.0, 4.0, setting="b"))
+    assert "method − fedavg, 95 % CI" in write_comparison.to_markdown(comparison)
+    assert "method − fedavg lr=0.1, 95 % CI" in write_comparison.to_markdown(table(chosen("a", 0.1)))
 
 
-def test_the_baseline_has_numbers_where_any_row_has() -> None:
-    found = table(row("fedavg", failed={0: "x", 1: "x"}), row("moon", 3.0, 4.0), row("fedprox", 4.0, 6.0))
-    assert found.baseline("").label == "moon"
-    assert found.gap(found.rows[2]).mean == 1.5
+def test_the_baseline_has_scores_if_any_row_has() -> None:
+    comparison = table(row("fedavg", failed={0: "x", 1: "x"}), row("moon", 3.0, 4.0), row("fedprox", 4.0, 6.0))
+    assert comparison.baseline("").label == "moon"
+    assert comparison.gap(comparison.rows[2]).mean == 1.5
 
 
-@pytest.mark.parametrize("sign", ["[", "*"])
-def test_no_row_of_latex_begins_with_what_the_row_before_would_take(sign: str) -> None:
-    lines = write_comparison.to_latex(table(row(f"{sign}1] mine", 1.0, 2.0), row("b", 1.0, 2.0))).splitlines()
-    assert any(line.startswith(f"{{}}{sign}1] mine & ") for line in lines)
+@pytest.mark.parametrize("character", ["[", "*"])
+def test_no_latex_row_begins_with_a_character_that_the_row_before_would_parse(character: str) -> None:
+    lines = write_comparison.to_latex(table(row(f"{character}1] mine", 1.0, 2.0), row("b", 1.0, 2.0))).splitlines()
+    assert any(line.startswith(f"{{}}{character}1] mine & ") for line in lines)
     assert any(line.startswith("b & ") for line in lines)
 
 
@@ -230,7 +232,7 @@ from pathlib import Path
 from unskew.compare.comparison_table import ComparisonRow, ComparisonTable
 from unskew.compare.write_comparison import write
 row = ComparisonRow("\\u591c", "fedavg", "fedavg", {"best": {0: 1.0, 1: 2.0}}, {})
-write(ComparisonTable("mine", "best", ("best",), (0, 1), (row,), "Caption."), Path(sys.argv[1]))
+write(ComparisonTable("grid", "best", ("best",), (0, 1), (row,), "Caption."), Path(sys.argv[1]))
 """
     for name in ("c", "utf"):
         (tmp_path / name).mkdir()
@@ -239,7 +241,7 @@ write(ComparisonTable("mine", "best", ("best",), (0, 1), (row,), "Caption."), Pa
     done = subprocess.run(command, env=old, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     night = ComparisonRow("\u591c", "fedavg", "fedavg", {"best": {0: 1.0, 1: 2.0}}, {})
-    write_comparison.write(ComparisonTable("mine", "best", ("best",), (0, 1), (night,), "Caption."), tmp_path / "utf")
+    write_comparison.write(ComparisonTable("grid", "best", ("best",), (0, 1), (night,), "Caption."), tmp_path / "utf")
     for name in ("table.csv", "table.md", "table.tex", "finding.txt"):
         assert (tmp_path / "c" / name).read_bytes() == (tmp_path / "utf" / name).read_bytes()
     assert "\u591c" in (tmp_path / "c" / "table.md").read_text(encoding="utf-8")

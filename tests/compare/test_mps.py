@@ -1,6 +1,6 @@
-"""A service that shares a GPU between processes: when it is started, who is told of it, and that it always ends.
+"""MPS, which shares a GPU between processes: when it starts, which processes use it, and that it always ends.
 
-The service is a script that notes what it is asked; only a GPU has a real one.
+Here the service is a script that logs its commands; the real one needs a GPU.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import pytest
 
 from runner.conftest import Command
 from unskew.compare import mps, process_pool
-from unskew.compare.mps import sharing
+from unskew.compare.mps import mps_service
 
 from .comparisons import SMALL
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the service is Linux's")
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="MPS needs Linux")
 SERVICE = """#!/bin/sh
 if [ "$1" = -d ]; then echo "start $CUDA_MPS_PIPE_DIRECTORY" >> {notes}; exit {code}; fi
-read said; echo "$said" >> {notes}
+read command; echo "$command" >> {notes}
 """
 Notes = Callable[[], list[str]]
 
 
 @pytest.fixture
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notes:
-    """What the service was asked so far; processes find it, and no other, and get a GPU by it."""
+    """The commands that the service has received; the tests' processes use this service and no other."""
     install(tmp_path, 0)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv(mps.PIPE, raising=False)
-    monkeypatch.setattr(mps, "USUAL", tmp_path / "nobody's")
+    monkeypatch.setattr(mps, "DEFAULT_PIPE", tmp_path / "none")
     monkeypatch.setattr(mps, "TRIAL", "")
     return lambda: (tmp_path / "notes").read_text().splitlines() if (tmp_path / "notes").exists() else []
 
@@ -53,11 +53,11 @@ def until(true: Callable[[], bool]) -> bool:
     return true()
 
 
-def test_it_lives_as_long_as_somebody_holds_it(notes: Notes) -> None:
-    with sharing(True) as start:
+def test_the_service_lives_as_long_as_a_process_keeps_it_open(notes: Notes) -> None:
+    with mps_service(True) as start:
         assert start.environment is not None
         folder = start.environment[mps.PIPE]
-        child = subprocess.Popen(["sleep", "60"], pass_fds=start.held)
+        child = subprocess.Popen(["sleep", "60"], pass_fds=start.keep_open)
     assert notes() == [f"start {folder}"]
     time.sleep(0.3)
     assert notes() == [f"start {folder}"]
@@ -68,10 +68,11 @@ def test_it_lives_as_long_as_somebody_holds_it(notes: Notes) -> None:
     assert until(lambda: not Path(folder).exists())
 
 
-def test_it_ends_when_a_comparison_is_killed(notes: Notes) -> None:
+def test_the_service_ends_when_a_comparison_is_killed(notes: Notes) -> None:
     program = (
         "import sys, time; from pathlib import Path; from unskew.compare import mps; mps.TRIAL = ''; "
-        f"mps.USUAL = Path({str(mps.USUAL)!r})\nwith mps.sharing(True) as start: print(1, flush=True); time.sleep(60)"
+        f"mps.DEFAULT_PIPE = Path({str(mps.DEFAULT_PIPE)!r})\n"
+        "with mps.mps_service(True) as start: print(1, flush=True); time.sleep(60)"
     )
     killed = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert killed.stdout is not None
@@ -82,21 +83,23 @@ def test_it_ends_when_a_comparison_is_killed(notes: Notes) -> None:
     assert until(lambda: notes()[1:] == ["quit"])
 
 
-def test_one_that_does_not_work_is_done_without(notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_does_not_work_is_not_used(
+    notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mps, "TRIAL", "raise SystemExit(True)")
-    with sharing(True) as start:
+    with mps_service(True) as start:
         assert start == mps.ProcessStart()
     assert until(lambda: notes()[1:] == ["quit"])
     install(tmp_path, 1)
     monkeypatch.setattr(mps, "TRIAL", f"import pathlib; pathlib.Path({str(tmp_path)!r}, 'tried').touch()")
-    with sharing(True) as start:
+    with mps_service(True) as start:
         assert start == mps.ProcessStart()
     assert not (tmp_path / "tried").exists()
 
 
-@pytest.mark.usefixtures("hears_ctrl_c")
+@pytest.mark.usefixtures("ctrl_c_enabled")
 def test_an_interruption_leaves_no_folder(notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even one that comes as soon as the folder is there."""
+    """Not even an interruption right after the folder is made."""
     make, made = tempfile.mkdtemp, []
 
     def interrupted(**more: str) -> str:
@@ -105,50 +108,50 @@ def test_an_interruption_leaves_no_folder(notes: Notes, tmp_path: Path, monkeypa
         return made[0]
 
     monkeypatch.setattr(tempfile, "mkdtemp", interrupted)
-    with pytest.raises(KeyboardInterrupt), sharing(True):
+    with pytest.raises(KeyboardInterrupt), mps_service(True):
         pytest.fail("it was not interrupted")
     assert until(lambda: not Path(made[0]).exists())
 
 
-def test_gpus_are_chosen_once(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service shows the second and the fourth as 0 and 1; who chose among these again would find no 3."""
+def test_gpus_are_selected_once(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service renumbers GPUs 1 and 3 as 0 and 1; a client that selects again would not find GPU 3."""
     monkeypatch.setenv(mps.VISIBLE, "1,3")
     monkeypatch.setattr(mps, "TRIAL", f"import os; raise SystemExit({mps.VISIBLE!r} in os.environ)")
-    with sharing(True) as start:
+    with mps_service(True) as start:
         assert start.environment is not None
         assert mps.VISIBLE not in start.environment
     assert until(lambda: notes()[1:] == ["quit"])
 
 
-def test_one_that_hangs_is_not_waited_for(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_hangs_is_given_up(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mps, "TRIAL", "import time; time.sleep(60)")
-    monkeypatch.setattr(mps, "SECONDS", 1)
-    with sharing(True) as start:
+    monkeypatch.setattr(mps, "TIMEOUT", 1)
+    with mps_service(True) as start:
         assert start == mps.ProcessStart()
 
 
-@pytest.mark.parametrize("why", ["not wanted", "nothing to start", "one is told of", "one is there"])
-def test_it_is_not_started(why: str, notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if why == "nothing to start":
+@pytest.mark.parametrize("why", ["not wanted", "not installed", "variable is set", "already running"])
+def test_the_service_is_not_started(why: str, notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if why == "not installed":
         monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    if why == "one is told of":
+    if why == "variable is set":
         monkeypatch.setenv(mps.PIPE, str(tmp_path))
-    if why == "one is there":
-        mps.USUAL.mkdir()
-        (mps.USUAL / "control").touch()
-    with sharing(why != "not wanted") as start:
+    if why == "already running":
+        mps.DEFAULT_PIPE.mkdir()
+        (mps.DEFAULT_PIPE / "control").touch()
+    with mps_service(why != "not wanted") as start:
         assert start == mps.ProcessStart()
     assert notes() == []
 
 
-def test_the_trial_fails_where_there_is_no_gpu() -> None:
-    """Here there is no driver at all; a container may have one that does not let a process in."""
+def test_the_trial_fails_without_a_gpu() -> None:
+    """Without any driver; a container may also have a driver that refuses processes."""
     done = subprocess.run([sys.executable, "-c", mps.TRIAL], capture_output=True, env={"CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode != 0
 
 
 @pytest.mark.usefixtures("short_page")
-def test_runs_side_by_side_on_a_gpu_share_it(
+def test_parallel_runs_on_a_gpu_share_the_service(
     many: Path, notes: Notes, tmp_path: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[dict[str, str] | None] = []
@@ -161,7 +164,7 @@ def test_runs_side_by_side_on_a_gpu_share_it(
 
     monkeypatch.setattr(process_pool, "_on_a_gpu", lambda experiments: True)
     monkeypatch.setattr(process_pool.subprocess, "Popen", noted)
-    said = unskew("compare", many, *SMALL, "--out", tmp_path / "out", "--jobs", "2")
-    assert said.code == 0, said.err
+    result = unskew("compare", many, *SMALL, "--out", tmp_path / "out", "--jobs", "2")
+    assert result.code == 0, result.err
     assert until(lambda: notes()[1:] == ["quit"])
     assert [f"start {env and env[mps.PIPE]}" for env in started] == [notes()[0]] * 2

@@ -1,4 +1,4 @@
-"""Every test of the suite that asks for `method` or `engine` runs with each of them."""
+"""Fixtures: a test with a parameter `method` or `engine` runs with every method or engine."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,15 +22,15 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def spy() -> Iterator[Any]:
-    """Registers parts for one test."""
-    method_registry.known()  # loads the package's own, which must survive
+def fedavg_with() -> Iterator[Any]:
+    """Registers a part for one test; the result is FedAvg with this part."""
+    method_registry.method_names()  # registers the package's own parts, which must stay registered
     before = dict(method_registry.PARTS)
 
-    def make(cls: type[us.Part], name: str = "spy") -> str:
+    def register(cls: type[us.Part], name: str = "spy") -> str:
         us.part(name)(cls)
         return f"fedavg+{name}"
 
-    yield make
+    yield register
     method_registry.PARTS.clear()
     method_registry.PARTS.update(before)

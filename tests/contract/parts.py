@@ -1,4 +1,4 @@
-"""Test-only parts that use the hooks which no method of the package uses yet: FLea, FedData and FedDig in miniature."""
+"""Test-only parts that use hooks in combinations that no shipped method has: small FLea, FedData and FedDig."""
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ CUT = 1
 
 @us.part("test-buffer")
 class Buffer(us.Part):
-    """Features of the last round's clients, mixed in: draws, share, collect, down, streams (cycle) and the tail."""
+    """Mixes in features of the last round's clients: draws, share, collect, down, streams (cycle), partial passes."""
 
     strength: float = Field(0.5, ge=0)
     fraction: float = Field(0.4, gt=0, le=1)
@@ -45,7 +45,7 @@ class Buffer(us.Part):
     def down(self, server: us.Server) -> dict[str, Value]:
         return dict(server.part_state)
 
-    def streams(self, received: dict, mine: State) -> dict[str, us.Stream]:
+    def streams(self, received: dict, part_state: State) -> dict[str, us.Stream]:
         return {"buffer": us.Stream(received["f"], received["y"])} if received else {}
 
     def loss(self, view: us.View) -> Tensor:
@@ -59,7 +59,7 @@ class Buffer(us.Part):
 
 @us.part("test-joined")
 class Joined(us.Part):
-    """Raw rows shared once by everybody and joined to every epoch: exchange before training, lasting broadcast."""
+    """Raw rows of all clients, shared once and joined to every epoch: exchange before training, lasting broadcast."""
 
     shares = {"x": us.Artefact("raw", reduce="rows"), "y": us.Artefact("labels", reduce="rows")}
     broadcasts = {"x": us.Artefact("raw", lasting=True), "y": us.Artefact("labels", lasting=True)}
@@ -76,13 +76,13 @@ class Joined(us.Part):
     def down(self, server: us.Server) -> dict[str, Value]:
         return dict(server.part_state)
 
-    def streams(self, received: dict, mine: State) -> dict[str, us.Stream]:
+    def streams(self, received: dict, part_state: State) -> dict[str, us.Stream]:
         return {"shared": us.Stream(received["x"], received["y"], "join")}
 
 
 @us.part("test-own")
 class OwnStream(us.Part):
-    """Rows of a client's own state, which one client lacks: streams and state that differ, init draws, `now`."""
+    """A stream of rows in a client's state, which one client does not have: streams and states of other shapes."""
 
     strength: float = Field(0.3, ge=0)
 
@@ -98,15 +98,15 @@ class OwnStream(us.Part):
     def at_round(self, round: int, work: Work) -> tuple["OwnStream", Work]:
         return type(self)(strength=self.strength * round), work
 
-    def streams(self, received: dict, mine: State) -> dict[str, us.Stream]:
-        return {"own": us.Stream(mine["x"], torch.zeros(len(mine["x"]), dtype=torch.int64), "uniform")}
+    def streams(self, received: dict, part_state: State) -> dict[str, us.Stream]:
+        return {"own": us.Stream(part_state["x"], torch.zeros(len(part_state["x"]), dtype=torch.int64), "uniform")}
 
     def loss(self, view: us.View) -> Tensor:
         own = view.stream("own")
         if own is None:
             return self.strength * view.mean(view.logits.pow(2).mean(1))
-        late = 1.0 + view.clock.epoch
-        return self.strength * late * F.cross_entropy(view.run(own.x, 0), own.y)
+        growth = 1.0 + view.clock.epoch
+        return self.strength * growth * F.cross_entropy(view.run(own.x, 0), own.y)
 
     def up(self, end: us.End) -> tuple[dict[str, Value], State]:
         return {}, end.part_state | {"count": end.part_state["count"] + end.steps}
@@ -114,7 +114,7 @@ class OwnStream(us.Part):
 
 @us.part("test-digest")
 class Digest(us.Part):
-    """Noised rows sent once, which stand in for absent clients and train the model on the server: batch, step."""
+    """Noised rows, sent once, that replace absent clients and train the model on the server: batch, step."""
 
     scale: float = Field(0.5, gt=0)
 
@@ -134,14 +134,14 @@ class Digest(us.Part):
         return {"x": us.Rows(x + 0.1 * client.draws["noise"], keep), "y": us.Rows(soft, keep)}, client.part_state
 
     def collect(self, server: us.Server, shared: us.Messages) -> us.Server:
-        fresh = {f"{name}-{k}": value for name in ("x", "y") for k, value in shared.each(name)}
-        return server.replace(part_state=server.part_state | fresh)
+        new_rows = {f"{name}-{k}": value for name in ("x", "y") for k, value in shared.each(name)}
+        return server.replace(part_state=server.part_state | new_rows)
 
     def stand_ins(self, server: us.Server, absent: list[int]) -> dict[int, us.StandIn]:
-        known = [k for k in absent if f"x-{k}" in server.part_state]
+        stored = [k for k in absent if f"x-{k}" in server.part_state]
         return {
             k: us.StandIn(server.part_state[f"x-{k}"], server.part_state[f"y-{k}"], len(server.part_state[f"x-{k}"]))
-            for k in known
+            for k in stored
         }
 
     def step(self, server: us.Server) -> us.Server:
@@ -158,8 +158,8 @@ class Digest(us.Part):
 
 
 @us.part("test-average")
-class Momentum(us.Part):
-    """An owner with server state from the task, to see that a later owner replaces an earlier one."""
+class AverageWithState(us.Part):
+    """An owner with server state, to test that a later owner replaces an earlier one."""
 
     owner = True
     sends = {"weights": us.Artefact("weights", reduce="mean"), "rows": us.Artefact("counts", reduce="sum")}
@@ -171,8 +171,8 @@ class Momentum(us.Part):
         return {"weights": end.final, "rows": end.facts.rows}, end.part_state
 
     def merge(self, server: us.Server, messages: us.Messages) -> us.Server:
-        mine = {"rounds": server.part_state["rounds"] + messages.sum("rows")}
-        return server.replace(model=messages.mean("weights"), part_state=mine)
+        state = {"rounds": server.part_state["rounds"] + messages.sum("rows")}
+        return server.replace(model=messages.mean("weights"), part_state=state)
 
 
 METHODS = ("test-buffered", "test-sharing", "test-own-rows", "test-digests", "test-owned", "test-all")

@@ -1,4 +1,4 @@
-"""Methods with further passes through the net, on images: other layers and layouts give the plain engine's numbers."""
+"""Methods with further forward passes, on images: every engine gives the plain engine's numbers."""
 
 import gc
 import weakref
@@ -28,7 +28,7 @@ METHODS: dict[str, Any] = {
 
 
 def network() -> nn.Sequential:
-    """Every kind of layer that the stacked engine has a rule for, fused where it fuses."""
+    """Every kind of layer that the stacked engine supports, some of which it fuses."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         first = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
@@ -37,7 +37,7 @@ def network() -> nn.Sequential:
         return nn.Sequential(first, second, third, nn.Linear(6, 3))
 
 
-def federation(method: Any, engine: str, **keys: Any) -> Federation:
+def federation(method: Any, engine: str, **settings: Any) -> Federation:
     gen, sizes = np.random.default_rng(3), (11, 4, 6)
     x = gen.normal(size=(sum(sizes), 2, 6, 6)).astype("float32")
     y = np.arange(sum(sizes)) % 3
@@ -45,94 +45,94 @@ def federation(method: Any, engine: str, **keys: Any) -> Federation:
     local = {"epochs": 2, "batch": 4, "lr": 0.05, "optimiser": "adam", "weight_decay": 0}
     experiment = us.Experiment(
         method=method, partition={"name": "group"}, rounds=3, precision="float64", local=local, device="cpu",
-        engine={"name": engine, "workers": 1}, **keys,
+        engine={"name": engine, "workers": 1}, **settings,
     )  # fmt: skip
     return prepare(experiment, data=data, model=network()).federation
 
 
-def after_three_rounds(method: Any, engine: str, **keys: Any) -> State:
-    fed = federation(method, engine, **keys)
+def after_three_rounds(method: Any, engine: str, **settings: Any) -> State:
+    fed = federation(method, engine, **settings)
     snap = fed.start()
     for _ in range(3):
-        snap, _ = fed.play(snap)
+        snap, _ = fed.run_round(snap)
         fed.store.commit()
     return snap.model
 
 
-def equal_ends(method: Any, **keys: Any) -> State:
-    """The plain engine's model after three rounds, which the others must have too."""
-    plain = after_three_rounds(method, "plain", **keys)
+def compare_engines(method: Any, **settings: Any) -> State:
+    """The plain engine's model after three rounds, to which the other engines' models are compared."""
+    plain = after_three_rounds(method, "plain", **settings)
     for engine in ("loop", "stacked"):
-        found = after_three_rounds(method, engine, **keys)
+        model = after_three_rounds(method, engine, **settings)
         for key in plain:
             name = f"{engine}, {key}"
-            torch.testing.assert_close(found[key], plain[key], rtol=1e-6, atol=1e-8, msg=lambda t, n=name: f"{n}: {t}")
+            torch.testing.assert_close(model[key], plain[key], rtol=1e-6, atol=1e-8, msg=lambda t, n=name: f"{n}: {t}")
     return plain
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_engine_equals_plain_on_images(name: str) -> None:
-    equal_ends(METHODS[name])
+    compare_engines(METHODS[name])
 
 
 @pytest.mark.parametrize("method", ["fedavg", "flea"])
 def test_every_engine_equals_plain_with_groupnorm_on_several_channels(method: str) -> None:
-    """PyTorch's GroupNorm refuses channels-last rows, which the loop engine uses, inside a stack."""
-    equal_ends(method, model={"batchnorm": "group"})
+    """Inside a stack PyTorch's GroupNorm refuses channels-last rows, which the loop engine uses."""
+    compare_engines(method, model={"batchnorm": "group"})
 
 
-def test_a_cohorts_messages_are_gone_when_the_next_one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is a view of all of them, so that one that is kept keeps the memory of the whole cohort."""
-    fed, seen, alive = federation("fedavg", "stacked"), [], []
+def test_a_cohorts_messages_are_freed_before_the_next_one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message is a view of all, so a single reference would keep the memory of the whole cohort."""
+    fed, messages, alive = federation("fedavg", "stacked"), [], []
     fed.engine.limit = 1  # type: ignore[attr-defined]
-    cohort = stacked.StackedEngine._cohort
+    train_cohort = stacked.StackedEngine._train_cohort
 
     def watched(self: Any, *args: Any) -> CohortReply:
         gc.collect()
-        alive.append([ref() is not None for ref in seen])
-        found = cohort(self, *args)
-        weights = next(iter(found.message["average"].values()))["3.weight"]
-        seen.append(weakref.ref(weights if weights._base is None else weights._base))
-        return found
+        alive.append([ref() is not None for ref in messages])
+        reply = train_cohort(self, *args)
+        weights = next(iter(reply.message["average"].values()))["3.weight"]
+        messages.append(weakref.ref(weights if weights._base is None else weights._base))
+        return reply
 
-    monkeypatch.setattr(stacked.StackedEngine, "_cohort", watched)
-    fed.play(fed.start())
+    monkeypatch.setattr(stacked.StackedEngine, "_train_cohort", watched)
+    fed.run_round(fed.start())
     assert alive == [[], [False], [False, False]]
 
 
 class PerSample(us.Part):
-    """The squared norm of every row's own gradient, for which a loss maps and differentiates once more."""
+    """The squared gradient norm of every row: a loss that uses vmap and grad itself."""
 
     def loss(self, view: us.View) -> Tensor:
         buffers = {name: view.start[name] for name in view.model.buffers}
 
-        def one(parameters: State, x: Tensor, y: Tensor) -> Tensor:
+        def loss_of_row(parameters: State, x: Tensor, y: Tensor) -> Tensor:
             return F.cross_entropy(view.model.run(parameters | buffers, x[None]), y[None])
 
-        each = torch.func.vmap(torch.func.grad(one), in_dims=(None, 0, 0))(view.parameters, view.x, view.y)
-        return 0.1 * view.mean(sum(g.flatten(1).square().sum(1) for g in each.values()))
+        gradients = torch.func.vmap(torch.func.grad(loss_of_row), in_dims=(None, 0, 0))(view.parameters, view.x, view.y)
+        return 0.1 * view.mean(sum(g.flatten(1).square().sum(1) for g in gradients.values()))
 
 
-def test_gradients_of_every_row_inside_a_loss(spy: Any) -> None:
-    penalised, fedavg = equal_ends(spy(PerSample)), after_three_rounds("fedavg", "loop")
+def test_a_loss_may_use_gradients_of_every_row(fedavg_with: Any) -> None:
+    penalised, fedavg = compare_engines(fedavg_with(PerSample)), after_three_rounds("fedavg", "loop")
     assert not torch.allclose(fedavg["3.weight"], penalised["3.weight"], rtol=1e-3)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedlmd", "moon"])
-def test_a_client_is_measured_as_the_stack_will_keep_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a cohort's first step keeps for its backward pass; outside of a stack layers keep other tensors."""
-    measured, kept = [], []
+def test_measured_memory_is_that_of_a_step_in_a_stack(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tensors that a cohort's first step saves for backward; outside a stack layers save others."""
+    measured, saved = [], []
     step = cohort_stack._WidthStep._step
 
     def measure(one: Any) -> int:
         measured.append(cohort_memory.bytes_of_step(one))
         return measured[-1]
 
-    def count(lane: Any) -> None:
-        kept.append(cohort_memory.bytes_of_step(lambda: step(lane)) / lane.width)
+    def count(width_step: Any) -> None:
+        saved.append(cohort_memory.bytes_of_step(lambda: step(width_step)) / width_step.width)
 
     monkeypatch.setattr(stacked, "bytes_of_step", measure)
     monkeypatch.setattr(cohort_stack._WidthStep, "_step", count)
     fed = federation(method, "stacked")
-    fed.play(fed.start())
-    assert measured == [pytest.approx(kept[0], rel=0.05)]
+    fed.run_round(fed.start())
+    assert measured == [pytest.approx(saved[0], rel=0.05)]

@@ -1,4 +1,4 @@
-"""Replies that are not as agreed are refused by name, and the round goes on as if their clients had not answered."""
+"""Invalid replies are refused with a reason, and the round continues as if their clients had not answered."""
 
 import json
 import math
@@ -20,9 +20,11 @@ from unskew.base.tensor_codec import to_bytes
 from unskew.base.tree import State, flatten, tree_map
 from unskew.client.serve import serve, serve_bytes
 from unskew.config.experiment import Experiment
+from unskew.server.exchanges import exchange_contract, expect_after_training
 from unskew.server.federation import Federation
-from unskew.server.inbox import Inbox, ReplyPolicy
+from unskew.server.inbox import Inbox
 from unskew.server.loss_check import NotFiniteError
+from unskew.server.reply_policy import ReplyPolicy
 from unskew.server.round_messages import RoundMessages
 from unskew.server.snapshot import Refusal, RoundReport, Snapshot
 from unskew.wire.contract import RefusedError
@@ -39,8 +41,8 @@ def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def changed(fed: Federation, change: Change) -> Federation:
-    """The federation with an engine whose replies to training are changed on their way."""
+def with_changed_replies(fed: Federation, change: Change) -> Federation:
+    """The federation with an engine whose replies to training are changed before they reach the server."""
     train = fed.engine.train
 
     def wrapped(*args: Any) -> Iterator[ClientReply]:
@@ -51,25 +53,25 @@ def changed(fed: Federation, change: Change) -> Federation:
     return fed
 
 
-def rounds(fed: Federation, count: int = 2) -> tuple[Snapshot, list[RoundReport]]:
-    """Some rounds, and what they reported."""
+def run_rounds(fed: Federation, count: int = 2) -> tuple[Snapshot, list[RoundReport]]:
+    """Run some rounds: the last snapshot and all reports."""
     snap, reports = fed.start(), []
     for _ in range(count):
-        snap, report = fed.play(snap)
+        snap, report = fed.run_round(snap)
         fed.store.commit()
         reports.append(report)
     return snap, reports
 
 
-def of_client(which: int, **fields: Any) -> Change:
+def replace_fields(sender: int, **fields: Any) -> Change:
     def change(reply: ClientReply) -> Iterator[ClientReply]:
-        yield reply._replace(**fields) if reply.client == which else reply
+        yield reply._replace(**fields) if reply.client == sender else reply
 
     return change
 
 
-def nobody(client: int) -> Change:
-    """A client that never answers."""
+def without_reply_of(client: int) -> Change:
+    """Drop all replies of a client."""
 
     def change(reply: ClientReply) -> Iterator[ClientReply]:
         if reply.client != client:
@@ -78,42 +80,42 @@ def nobody(client: int) -> Change:
     return change
 
 
-def weights(reply: ClientReply, change: Callable[[State], State]) -> ClientReply:
+def with_weights(reply: ClientReply, change: Callable[[State], State]) -> ClientReply:
     """The reply with other weights."""
     sent = reply.message["average"]
     return reply._replace(message=reply.message | {"average": sent | {"weights": change(sent["weights"])}}, finite=None)  # type: ignore[arg-type]
 
 
-def same(one: Federation, other: Federation, engine_rounds: int = 2) -> tuple[Snapshot, Snapshot]:
-    """Both federations after some rounds, equal in every bit of server and clients."""
-    (a, _), (b, _) = rounds(one, engine_rounds), rounds(other, engine_rounds)
+def assert_same(one: Federation, other: Federation, count: int = 2) -> tuple[Snapshot, Snapshot]:
+    """Run both federations and compare every bit of server and clients."""
+    (a, _), (b, _) = run_rounds(one, count), run_rounds(other, count)
     for left, right in ((a.model, b.model), (flatten(a.parts), flatten(b.parts))):
         assert left.keys() == right.keys()
         assert all(torch.equal(left[key], right[key]) for key in left)
-    kept = [{str(k): tree for k, tree in fed.store.entries.items()} for fed in (one, other)]
-    states = [flatten(tree) for tree in kept]
+    trees = [{str(k): tree for k, tree in fed.store.entries.items()} for fed in (one, other)]
+    states = [flatten(tree) for tree in trees]
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
     return a, b
 
 
-SHAPES: dict[str, Callable[[State], State]] = {
+WRONG_WEIGHTS: dict[str, Callable[[State], State]] = {
     "another shape": lambda w: w | {"2.bias": torch.zeros(4, dtype=w["2.bias"].dtype)},
-    "an axis more": lambda w: w | {"2.bias": w["2.bias"][None]},
+    "one more axis": lambda w: w | {"2.bias": w["2.bias"][None]},
     "another type": lambda w: w | {"2.bias": w["2.bias"].float()},
     "no bias": lambda w: {key: t for key, t in w.items() if key != "2.bias"},
-    "one more": lambda w: w | {"secret": torch.zeros(1)},
+    "one more tensor": lambda w: w | {"secret": torch.zeros(1)},
     "no weights": lambda w: {},
 }
 
 
-@pytest.mark.parametrize("fault", SHAPES)
-def test_a_first_client_of_another_form_is_refused_and_the_others_are_not(name: str, engine: str, fault: str) -> None:
+@pytest.mark.parametrize("fault", WRONG_WEIGHTS)
+def test_a_first_reply_of_another_form_is_refused_and_the_others_are_not(name: str, engine: str, fault: str) -> None:
     def spoil(reply: ClientReply) -> Iterator[ClientReply]:
-        yield weights(reply, SHAPES[fault]) if reply.client == 0 else reply
+        yield with_weights(reply, WRONG_WEIGHTS[fault]) if reply.client == 0 else reply
 
-    wrong = changed(federation(name, engine, absence=[]), spoil)
-    snap, _ = same(wrong, changed(federation(name, engine, absence=[]), nobody(0)))
+    wrong = with_changed_replies(federation(name, engine, absence=[]), spoil)
+    snap, _ = assert_same(wrong, with_changed_replies(federation(name, engine, absence=[]), without_reply_of(0)))
     assert (snap.sampled, snap.answered, snap.absent) == ({0, 1, 2}, {1, 2}, {0})
     refused = [entry for entry in snap.ledger.entries if entry.kind == REFUSED]
     assert [(e.round, e.phase, e.client, e.direction) for e in refused] == [(2, "train", 0, "up")]
@@ -121,39 +123,39 @@ def test_a_first_client_of_another_form_is_refused_and_the_others_are_not(name: 
     assert (refused[0].bytes > 0) is (fault != "no weights" or name == "scaffold")
 
 
-def test_when_all_clients_send_another_form_the_model_stays(name: str, engine: str) -> None:
+def test_the_model_does_not_change_if_all_replies_have_another_form(name: str, engine: str) -> None:
     def spoil(reply: ClientReply) -> Iterator[ClientReply]:
-        yield weights(reply, SHAPES["another shape"])
+        yield with_weights(reply, WRONG_WEIGHTS["another shape"])
 
-    fed = changed(federation(name, engine, absence=[]), spoil)
+    fed = with_changed_replies(federation(name, engine, absence=[]), spoil)
     before = fed.start().model
-    snap, reports = rounds(fed)
+    snap, reports = run_rounds(fed)
     assert all(torch.equal(before[key], snap.model[key]) for key in before)
-    found = [(r.client, r.reason) for r in reports[0].refused]
-    said = "average/weights: 2.bias: expected float64 [3], found float64 [4]"
-    assert found == [(0, said), (1, said), (2, said)]
-    assert reports[0].dropped == [0, 1, 2]
+    refused = [(r.client, r.reason) for r in reports[0].refused]
+    reason = "average/weights: 2.bias: expected float64 [3], found float64 [4]"
+    assert refused == [(0, reason), (1, reason), (2, reason)]
+    assert reports[0].refused_clients == [0, 1, 2]
     assert not reports[0].terms
 
 
 def test_a_second_answer_is_refused(name: str, engine: str) -> None:
-    """Also one that differs, and one after an answer that was refused."""
+    """Even if it differs from the first."""
 
     def twice(reply: ClientReply) -> Iterator[ClientReply]:
         yield reply
-        yield weights(reply, lambda w: tree_map(lambda t: 2 * t, w))
+        yield with_weights(reply, lambda w: tree_map(lambda t: 2 * t, w))
 
-    fed = changed(federation(name, engine, absence=[]), twice)
-    _, (report, *_) = rounds(fed, 1)
+    fed = with_changed_replies(federation(name, engine, absence=[]), twice)
+    _, (report, *_) = run_rounds(fed, 1)
     assert [(r.client, r.reason) for r in report.refused] == [
         (k, "client: expected one answer, found a second one") for k in (0, 1, 2)
     ]
-    assert report.dropped == []
-    same(changed(federation(name, engine, absence=[]), twice), federation(name, engine, absence=[]))
+    assert report.refused_clients == []
+    assert_same(with_changed_replies(federation(name, engine, absence=[]), twice), federation(name, engine, absence=[]))
 
 
 def test_an_answer_to_another_round_is_refused(name: str, engine: str) -> None:
-    """A reply of round 1 that comes again in round 2, before the right one."""
+    """A reply of round 1 that is repeated in round 2, before the right one."""
     old: list[ClientReply] = []
 
     def late(reply: ClientReply) -> Iterator[ClientReply]:
@@ -162,65 +164,65 @@ def test_an_answer_to_another_round_is_refused(name: str, engine: str) -> None:
             yield next(r for r in old if r.client == 1)
         yield reply
 
-    fed = changed(federation(name, engine, absence=[]), late)
-    _, reports = rounds(fed)
+    fed = with_changed_replies(federation(name, engine, absence=[]), late)
+    _, reports = run_rounds(fed)
     assert [list(report.refused) for report in reports] == [
         [],
         [Refusal(1, "train", "round: expected an answer to round 2, found one to 1")],
     ]
-    same(changed(federation(name, engine, absence=[]), late), federation(name, engine, absence=[]))
+    assert_same(with_changed_replies(federation(name, engine, absence=[]), late), federation(name, engine, absence=[]))
 
 
 @pytest.mark.parametrize(
-    ("other", "found"),
+    ("other", "reason"),
     [(7, "expected a number in 0..2, found 7"), (-2, "expected a number in 0..2, found -2"), (10**30, "found 1000")],
 )
-def test_an_unknown_client_is_refused(name: str, engine: str, other: int, found: str) -> None:
-    fed = changed(federation(name, engine, absence=[]), of_client(2, client=other))
-    snap, (report, *_) = rounds(fed, 1)
+def test_an_unknown_client_is_refused(name: str, engine: str, other: int, reason: str) -> None:
+    fed = with_changed_replies(federation(name, engine, absence=[]), replace_fields(2, client=other))
+    snap, (report, *_) = run_rounds(fed, 1)
     assert (len(report.refused), report.refused[0].client) == (1, -1)
-    assert found in report.refused[0].reason
-    assert (snap.answered, snap.absent, report.dropped) == ({0, 1}, {2}, [])
+    assert reason in report.refused[0].reason
+    assert (snap.answered, snap.absent, report.refused_clients) == ({0, 1}, {2}, [])
 
 
 def test_a_client_that_was_not_asked_is_refused(name: str, engine: str) -> None:
-    """Client 2 is away in round 2."""
+    """Client 2 is absent in round 2."""
 
-    def impostor(reply: ClientReply) -> Iterator[ClientReply]:
+    def forge_client_2(reply: ClientReply) -> Iterator[ClientReply]:
         yield reply
         if reply.round == 2 and reply.client == 0:
             yield reply._replace(client=2)
 
-    snap, reports = rounds(changed(federation(name, engine), impostor))
+    snap, reports = run_rounds(with_changed_replies(federation(name, engine), forge_client_2))
     assert [r.reason for r in reports[1].refused] == ["client: expected one that was asked, found another"]
     assert (snap.sampled, snap.answered, snap.absent) == ({0, 1}, {0, 1}, {2})
 
 
 @pytest.mark.parametrize("rows", [0, -1, 10**9])
 def test_a_number_of_rows_out_of_range_is_refused(name: str, engine: str, rows: int) -> None:
-    fed = changed(federation(name, engine, absence=[]), of_client(1, rows=rows))
-    _, (report, *_) = rounds(fed, 1)
+    fed = with_changed_replies(federation(name, engine, absence=[]), replace_fields(1, rows=rows))
+    _, (report, *_) = run_rounds(fed, 1)
     assert [r.reason for r in report.refused] == [f"rows: expected 1 to 10,000,000, found {rows:,}"]
 
 
-def test_clients_weigh_what_they_report(engine: str) -> None:
-    """The server's own table is not asked: client 1 of one row says that it has 22, twice client 0's."""
-    fed = changed(federation("fedavg", engine, absence=[]), of_client(1, rows=22))
-    seen: dict[int, State] = {}
+def test_clients_are_weighted_by_the_rows_they_report(engine: str) -> None:
+    """Client 1, which has one row, reports 22, twice as many as client 0; the server uses this number."""
+    fed = with_changed_replies(federation("fedavg", engine, absence=[]), replace_fields(1, rows=22))
+    weights: dict[int, State] = {}
 
-    def watched(reply: ClientReply) -> Iterator[ClientReply]:
-        seen[reply.client] = tree_map(torch.clone, reply.message["average"]["weights"])
+    def record(reply: ClientReply) -> Iterator[ClientReply]:
+        weights[reply.client] = tree_map(torch.clone, reply.message["average"]["weights"])
         yield reply
 
-    snap, _ = rounds(changed(fed, watched), 1)
+    snap, _ = run_rounds(with_changed_replies(fed, record), 1)
     for key, tensor in snap.model.items():
-        mean = (11 * seen[0][key] + 22 * seen[1][key] + 6 * seen[2][key]) / 39
+        mean = (11 * weights[0][key] + 22 * weights[1][key] + 6 * weights[2][key]) / 39
         torch.testing.assert_close(tensor, mean)
 
 
 @pytest.mark.parametrize("when", ["before round", "after merge"])
-def test_a_newcomer_whose_exchange_brought_nothing_is_asked_again(engine: str, spy: Any, when: Any) -> None:
-    """Client 1 answers to training in round 1, and not to the exchange."""
+def test_a_newcomer_that_did_not_answer_the_exchange_is_asked_again(engine: str, fedavg_with: Any, when: Any) -> None:
+    """Client 1 answers to training in round 1, but not to the exchange."""
     asked: list[list[int]] = []
 
     class Digest(us.Part):
@@ -230,76 +232,73 @@ def test_a_newcomer_whose_exchange_brought_nothing_is_asked_again(engine: str, s
         def share(self, client: us.Client) -> tuple[dict, State]:
             return {"digest": torch.zeros(2)}, {}
 
-    fed = federation(spy(Digest), engine, absence=[])
+    fed = federation(fedavg_with(Digest), engine, absence=[])
     share = fed.engine.share
 
-    def watched(round: int, part: str, received: Any, clients: list[int], mine: Any) -> Any:
+    def watched(round: int, part: str, received: Any, clients: list[int], states: Any) -> Any:
         asked.append(clients)
-        return (r for r in share(round, part, received, clients, mine) if (r.client, r.round) != (1, 1))
+        return (r for r in share(round, part, received, clients, states) if (r.client, r.round) != (1, 1))
 
     fed.engine.share = watched  # type: ignore[method-assign]
-    snap, _ = rounds(fed, 3)
+    snap, _ = run_rounds(fed, 3)
     assert asked == [[0, 1, 2], [1], []]
-    assert snap.met == {"spy": {0, 1, 2}}
+    assert snap.newcomers_met == {"spy": {0, 1, 2}}
 
 
-def test_a_round_below_the_quorum_asks_its_newcomers_later(engine: str, spy: Any) -> None:
-    asked: list[list[int]] = []
-
+def test_newcomers_of_a_round_below_the_quorum_are_asked_later(engine: str, fedavg_with: Any) -> None:
     class Digest(us.Part):
         exchange = us.Exchange("after merge", who="newcomers")
         shares = {"digest": us.Artefact("digest")}
 
         def share(self, client: us.Client) -> tuple[dict, State]:
-            asked.append([client.facts.rows.shape.numel()])
             return {"digest": torch.zeros(2)}, {}
 
-    fed = federation(spy(Digest), engine, absence=[], quorum=0.9)
+    fed = federation(fedavg_with(Digest), engine, absence=[], quorum=0.9)
     share = fed.engine.share
-    seen: list[tuple[int, list[int]]] = []
+    asked: list[tuple[int, list[int]]] = []
 
-    def watched(round: int, part: str, received: Any, clients: list[int], mine: Any) -> Any:
-        seen.append((round, clients))
-        return share(round, part, received, clients, mine)
+    def watched(round: int, part: str, received: Any, clients: list[int], states: Any) -> Any:
+        asked.append((round, clients))
+        return share(round, part, received, clients, states)
 
-    def alone(reply: ClientReply) -> Iterator[ClientReply]:
+    def only_client_2(reply: ClientReply) -> Iterator[ClientReply]:
         if reply.round > 1 or reply.client == 2:
             yield reply
 
     fed.engine.share = watched  # type: ignore[method-assign]
-    rounds(changed(fed, alone), 1)
-    assert seen == []
+    run_rounds(with_changed_replies(fed, only_client_2), 1)
+    assert asked == []
     fed.store.rollback()
-    rounds(fed, 2)
-    assert seen == [(2, [0, 1])]  # client 2 took part in round 1, before the part's first exchange
+    run_rounds(fed, 2)
+    assert asked == [(2, [0, 1])]  # client 2 answered in round 1, before the part's first exchange
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_numbers_that_are_not_finite_are_refused(name: str, engine: str, value: float) -> None:
+def test_weights_that_are_not_finite_are_refused(name: str, engine: str, value: float) -> None:
     def spoil(reply: ClientReply) -> Iterator[ClientReply]:
-        yield weights(reply, lambda w: w | {"2.bias": w["2.bias"] * value}) if reply.client == 0 else reply
+        yield with_weights(reply, lambda w: w | {"2.bias": w["2.bias"] * value}) if reply.client == 0 else reply
 
-    wrong = changed(federation(name, engine, absence=[]), spoil)
-    snap, _ = same(wrong, changed(federation(name, engine, absence=[]), nobody(0)))
+    wrong = with_changed_replies(federation(name, engine, absence=[]), spoil)
+    snap, _ = assert_same(wrong, with_changed_replies(federation(name, engine, absence=[]), without_reply_of(0)))
     sent = [(e.artefact, e.bytes) for e in snap.ledger.entries if e.client == 0 and e.direction == "up"]
-    assert ("weights", size(snap.model)) in sent  # it was sent, so it is listed
+    assert ("weights", nbytes(snap.model)) in sent  # the refused message is listed because it was sent
     assert ("numbers: expected finite ones, found nan or infinity", 0) in sent
 
 
-def size(state: State) -> int:
+def nbytes(state: State) -> int:
     return sum(t.nbytes for t in state.values())
 
 
 def test_a_norm_above_the_limit_is_refused(name: str, engine: str) -> None:
     def spoil(reply: ClientReply) -> Iterator[ClientReply]:
-        yield weights(reply, lambda w: tree_map(lambda t: t + 1e4, w)) if reply.client == 0 else reply
+        yield with_weights(reply, lambda w: tree_map(lambda t: t + 1e4, w)) if reply.client == 0 else reply
 
-    wrong = changed(federation(name, engine, absence=[], max_norm=100.0), spoil)
-    _, reports = rounds(wrong, 1)
+    wrong = with_changed_replies(federation(name, engine, absence=[], max_norm=100.0), spoil)
+    _, reports = run_rounds(wrong, 1)
     assert [r.client for r in reports[0].refused] == [0]
     assert reports[0].refused[0].reason.startswith("average/weights: expected a norm of at most 100, found ")
-    again = changed(federation(name, engine, absence=[], max_norm=100.0), spoil)
-    same(again, changed(federation(name, engine, absence=[]), nobody(0)))
+    again = with_changed_replies(federation(name, engine, absence=[], max_norm=100.0), spoil)
+    assert_same(again, with_changed_replies(federation(name, engine, absence=[]), without_reply_of(0)))
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_or_is_refused(name: str, engine: str) -> None:
@@ -308,68 +307,71 @@ def test_a_loss_that_is_not_finite_stops_the_run_or_is_refused(name: str, engine
         yield reply._replace(terms=bad) if reply.client == 0 else reply
 
     with pytest.raises(NotFiniteError, match=r"round 1, client 0: expected finite loss terms, found .* nan"):
-        rounds(changed(federation(name, engine, absence=[]), spoil), 1)
-    wrong = changed(federation(name, engine, absence=[], on_bad_loss="refuse"), spoil)
-    _, (report, _) = rounds(wrong)
+        run_rounds(with_changed_replies(federation(name, engine, absence=[]), spoil), 1)
+    wrong = with_changed_replies(federation(name, engine, absence=[], on_bad_loss="refuse"), spoil)
+    _, (report, _) = run_rounds(wrong)
     assert [(r.client, r.reason.split(",")[0]) for r in report.refused] == [(0, "loss: expected finite terms")]
     assert report.terms.keys() == {1, 2}
-    again = changed(federation(name, engine, absence=[], on_bad_loss="refuse"), spoil)
-    same(again, changed(federation(name, engine, absence=[]), nobody(0)))
+    again = with_changed_replies(federation(name, engine, absence=[], on_bad_loss="refuse"), spoil)
+    assert_same(again, with_changed_replies(federation(name, engine, absence=[]), without_reply_of(0)))
 
 
 def test_a_run_in_which_no_loss_is_finite_stops(engine: str) -> None:
     def spoil(reply: ClientReply) -> Iterator[ClientReply]:
         yield reply._replace(terms={key: term * math.nan for key, term in reply.terms.items()})
 
-    fed = changed(federation("fedavg", engine, absence=[], on_bad_loss="refuse"), spoil)
-    with pytest.raises(NotFiniteError, match="round 1: no client answered well; client 0: loss: expected finite"):
-        rounds(fed, 1)
+    fed = with_changed_replies(federation("fedavg", engine, absence=[], on_bad_loss="refuse"), spoil)
+    with pytest.raises(NotFiniteError, match="round 1: no reply was accepted; client 0: loss: expected finite"):
+        run_rounds(fed, 1)
 
 
-@pytest.mark.parametrize(("quorum", "counts"), [(None, True), (0.3, True), (0.34, False), (0.5, False)])
-def test_below_the_quorum_nothing_changes(name: str, engine: str, quorum: float | None, counts: bool) -> None:
-    """One of three sampled clients answers, in round 2; round 1 is complete."""
+@pytest.mark.parametrize(("quorum", "merged"), [(None, True), (0.3, True), (0.34, False), (0.5, False)])
+def test_a_round_below_the_quorum_changes_no_state(name: str, engine: str, quorum: float | None, merged: bool) -> None:
+    """In round 2 one of three sampled clients answers; round 1 is complete."""
 
-    def alone(reply: ClientReply) -> Iterator[ClientReply]:
+    def only_client_2(reply: ClientReply) -> Iterator[ClientReply]:
         if reply.round == 1 or reply.client == 2:
             yield reply
 
-    fed = changed(federation(name, engine, absence=[], quorum=quorum), alone)
-    before, _ = fed.play(fed.start())
+    fed = with_changed_replies(federation(name, engine, absence=[], quorum=quorum), only_client_2)
+    before, _ = fed.run_round(fed.start())
     fed.store.commit()
-    kept = {k: tree_map(torch.clone, fed.store.get(k)) for k in range(3)}
-    after, report = fed.play(before)
+    states = {k: tree_map(torch.clone, fed.store.get(k)) for k in range(3)}
+    after, report = fed.run_round(before)
     fed.store.commit()
-    assert report.below_quorum is not counts
-    moved = [key for key in before.model if not torch.equal(before.model[key], after.model[key])]
-    assert bool(moved) is counts
+    assert report.below_quorum is not merged
+    changed = [key for key in before.model if not torch.equal(before.model[key], after.model[key])]
+    assert bool(changed) is merged
     assert (after.round, after.sampled, after.answered, after.absent) == (2, {0, 1, 2}, {2}, {0, 1})
-    if not counts:
+    if not merged:
         assert after.parts == before.parts
         for k in range(3):
-            one, other = flatten(kept[k]), flatten(fed.store.get(k))
+            one, other = flatten(states[k]), flatten(fed.store.get(k))
             assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 def test_quorum_is_a_share_of_the_sampled() -> None:
     policy = ReplyPolicy(quorum=0.5)
-    assert [policy.enough(10, n) for n in (0, 4, 5, 10)] == [False, False, True, True]
+    assert [policy.reaches_quorum(10, n) for n in (0, 4, 5, 10)] == [False, False, True, True]
     exact = ((0.07, 100, 7), (0.55, 100, 55), (0.28, 25, 7), (0.14, 50, 7))
-    assert all(ReplyPolicy(quorum=q).enough(n, k) and not ReplyPolicy(quorum=q).enough(n, k - 1) for q, n, k in exact)
-    assert not ReplyPolicy(quorum=0.01).enough(10, 0)
-    assert ReplyPolicy().enough(10, 0)
-    assert policy.enough(0, 0)  # nobody was there to be asked
+    assert all(
+        ReplyPolicy(quorum=q).reaches_quorum(n, k) and not ReplyPolicy(quorum=q).reaches_quorum(n, k - 1)
+        for q, n, k in exact
+    )
+    assert not ReplyPolicy(quorum=0.01).reaches_quorum(10, 0)
+    assert ReplyPolicy().reaches_quorum(10, 0)
+    assert policy.reaches_quorum(0, 0)  # no client was sampled
 
 
-def test_settings_of_replies_are_in_the_identity_only_where_they_are_set() -> None:
+def test_reply_settings_are_in_the_identity_only_if_set() -> None:
     plain = Experiment()
-    assert not {"quorum", "on_bad_loss", "max_norm"} & plain.counting().keys()
+    assert not {"quorum", "on_bad_loss", "max_norm"} & plain.identity_settings().keys()
     names = {Experiment(**{key: value}).identity() for key, value in (("quorum", 0.5), ("max_norm", 3.0))}
     assert len(names | {plain.identity(), Experiment(on_bad_loss="refuse").identity()}) == 4
 
 
-def test_an_exchange_with_training_is_held_to_its_contract(engine: str) -> None:
-    """All or nothing: FedCurv's weights are not merged either, and its state of the round is dropped."""
+def test_an_exchange_after_training_is_checked_against_its_contract(engine: str) -> None:
+    """All or nothing: FedCurv's weights are not merged either, and its new state is discarded."""
 
     def spoil(reply: ClientReply) -> Iterator[ClientReply]:
         shared: Any = {part: dict(sent) for part, sent in reply.shared.items()}
@@ -377,40 +379,42 @@ def test_an_exchange_with_training_is_held_to_its_contract(engine: str) -> None:
             shared["curv"]["du"] = {key: t[None] for key, t in shared["curv"]["du"].items()}
         yield reply._replace(shared=shared)
 
-    wrong = changed(federation("fedcurv", engine, absence=[]), spoil)
-    snap, _ = same(wrong, changed(federation("fedcurv", engine, absence=[]), nobody(0)))
+    wrong = with_changed_replies(federation("fedcurv", engine, absence=[]), spoil)
+    snap, _ = assert_same(wrong, with_changed_replies(federation("fedcurv", engine, absence=[]), without_reply_of(0)))
     reasons = [e.artefact for e in snap.ledger.entries if e.kind == REFUSED]
     assert reasons == ["curv/du: 0.0.weight: expected float64 [6, 5], found float64 [1, 6, 5]"]
 
 
-def test_two_parts_that_stand_in_for_one_client_are_refused(spy: Any) -> None:
+def test_stand_ins_of_two_parts_for_one_client_are_refused(fedavg_with: Any) -> None:
     class Double(us.Part):
         def stand_ins(self, server: us.Server, absent: list[int]) -> dict[int, us.StandIn]:
             x = torch.zeros(2, 5, dtype=torch.float64)
             return {k: us.StandIn(x, torch.zeros(2, dtype=torch.int64), 2) for k in absent}
 
-    method = [*spy(Double).split("+"), "test-digest"]
+    method = [*fedavg_with(Double).split("+"), "test-digest"]
     fed = federation(method, "loop")
-    with pytest.raises(UserError, match=r"client 2: expected one part that stands in for it, found .* and .*; remove"):
-        rounds(fed)
+    with pytest.raises(
+        UserError, match=r"client 2: expected at most one part to provide a stand-in, found .* and .*; remove"
+    ):
+        run_rounds(fed)
 
 
-def test_a_sampled_client_that_does_not_answer_is_stood_in_for(engine: str, spy: Any) -> None:
-    absent: list[list[int]] = []
+def test_a_sampled_client_without_a_reply_counts_as_absent_for_stand_ins(engine: str, fedavg_with: Any) -> None:
+    requested: list[list[int]] = []
 
     class Watch(us.Part):
-        def stand_ins(self, server: us.Server, away: list[int]) -> dict[int, us.StandIn]:
-            absent.append(away)
+        def stand_ins(self, server: us.Server, absent: list[int]) -> dict[int, us.StandIn]:
+            requested.append(absent)
             return {}
 
-    rounds(changed(federation(spy(Watch), engine), nobody(1)))
-    assert absent == [[1], [1, 2]]
+    run_rounds(with_changed_replies(federation(fedavg_with(Watch), engine), without_reply_of(1)))
+    assert requested == [[1], [1, 2]]
 
 
-# Bytes, and replies at random.
+# Replies as bytes, and random replies.
 
 
-def node(name: str) -> tuple[Federation, Request]:
+def federation_and_request(name: str) -> tuple[Federation, Request]:
     """A federation and the request to its client 0."""
     fed = federation(name, "loop", absence=[])
     snap = fed.start()
@@ -422,83 +426,84 @@ def inbox_of(fed: Federation, **policy: Any) -> Inbox:
     snap = replace(fed.start(), round=1, ledger=Ledger())
     fed = replace(fed.at_round(1), policy=ReplyPolicy(**policy))
     received = fed.received(snap)
-    inbox = fed._inbox(snap, "train", [0, 1, 2], fed._training(1, received), RoundReport())
-    for part in fed.method.parts:
-        if part.exchange is not None and part.exchange.when == "after training":
-            declared = {part.name: part.shares}
-            inbox.shares[part.name] = (declared, fed._sharing(1, received, part), fed._messages(declared))
+    inbox = fed.new_inbox(snap, "train", [0, 1, 2], fed.training_contract(1, received), RoundReport())
+    expect_after_training(fed, 1, received, inbox)
     return inbox
 
 
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "flea", "fedavg-topk", "fedavg-int8", "fedcurv"])
-def test_a_client_behind_bytes_answers_as_the_engine_does(method: str) -> None:
-    fed, request = node(method)
+def test_a_client_that_gets_bytes_replies_as_in_the_engine(method: str) -> None:
+    fed, request = federation_and_request(method)
     context = fed.engine.context  # type: ignore[attr-defined]
     state = fed.store.get(0)
-    wanted = serve(context, request, state).reply
-    data, kept = serve_bytes(context, encode_request(request), state)
-    contract = fed._training(1, request.received)(wanted.rows)
-    found = decode_reply(data, contract.most_bytes + 2**20)
-    for one, other in ((wanted.message, found.message), (wanted.terms, found.terms), (wanted.client_state, kept)):
+    expected = serve(context, request, state).reply
+    data, new_state = serve_bytes(context, encode_request(request), state)
+    contract = fed.training_contract(1, request.received)(expected.rows)
+    decoded = decode_reply(data, contract.max_bytes + 2**20)
+    for one, other in (
+        (expected.message, decoded.message),
+        (expected.terms, decoded.terms),
+        (expected.client_state, new_state),
+    ):
         a, b = flatten(one), flatten(other)
         assert a.keys() == b.keys()
         assert all(torch.equal(a[key], b[key]) for key in a)
-    assert (found.client, found.round, found.rows, found.client_state) == (0, 1, wanted.rows, {})
-    assert inbox_of(fed).take_in(found)
+    assert (decoded.client, decoded.round, decoded.rows, decoded.client_state) == (0, 1, expected.rows, {})
+    assert inbox_of(fed).receive(decoded)
 
 
-def test_a_request_comes_back_from_its_bytes() -> None:
-    _, request = node("scaffold")
-    found = decode_request(encode_request(request))
-    assert found[:3] == request[:3]
-    one, other = flatten(request.received._asdict()), flatten(found.received._asdict())
+def test_a_request_is_decoded_from_its_bytes() -> None:
+    _, request = federation_and_request("scaffold")
+    decoded = decode_request(encode_request(request))
+    assert decoded[:3] == request[:3]
+    one, other = flatten(request.received._asdict()), flatten(decoded.received._asdict())
     assert one.keys() == other.keys()
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 def test_too_many_bytes_are_refused_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    fed, request = node("fedavg")
+    fed, request = federation_and_request("fedavg")
     data = encode_reply(serve(fed.engine.context, request, {}).reply)  # type: ignore[attr-defined]
-    most = fed._training(1, request.received)(11).most_bytes
-    assert len(data) <= most
-    monkeypatch.setattr("unskew.wire.message._tensors", lambda data: pytest.fail("parsed"))
-    with pytest.raises(RefusedError, match=f"expected at most {most:,} bytes, found {most + 1:,}"):
-        decode_reply(data + b"x" * (most + 1 - len(data)), most)
+    limit = fed.training_contract(1, request.received)(11).max_bytes
+    assert len(data) <= limit
+    monkeypatch.setattr("unskew.wire.message._read_tensors", lambda data: pytest.fail("parsed"))
+    with pytest.raises(RefusedError, match=f"expected at most {limit:,} bytes, found {limit + 1:,}"):
+        decode_reply(data + b"x" * (limit + 1 - len(data)), limit)
 
 
-def test_bytes_of_another_sender_are_refused_and_the_right_ones_are_not() -> None:
-    fed, request = node("scaffold")
+def test_bytes_from_another_sender_are_refused() -> None:
+    fed, request = federation_and_request("scaffold")
     data = encode_reply(serve(fed.engine.context, request, fed.store.get(0)).reply)  # type: ignore[attr-defined]
     inbox = inbox_of(fed)
-    assert not inbox.take_in_bytes(data, sender=1)
+    assert not inbox.receive_bytes(data, sender=1)
     assert inbox.report.refused[0] == Refusal(1, "train", "client: expected 1, which sent this, found 0")
-    assert inbox.take_in_bytes(data, sender=0)
-    assert not inbox.take_in_bytes(data, sender=0)
+    assert inbox.receive_bytes(data, sender=0)
+    assert not inbox.receive_bytes(data, sender=0)
     assert inbox.answered == {0}
 
 
-def test_the_inbox_knows_the_largest_reply_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    fed, request = node("fedavg")
+def test_the_inbox_refuses_oversized_bytes_before_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed, request = federation_and_request("fedavg")
     data = encode_reply(serve(fed.engine.context, request, {}).reply)  # type: ignore[attr-defined]
-    monkeypatch.setattr("unskew.wire.message._tensors", lambda data: pytest.fail("parsed"))
+    monkeypatch.setattr("unskew.wire.message._read_tensors", lambda data: pytest.fail("parsed"))
     inbox = inbox_of(fed)
-    assert not inbox.take_in_bytes(data + b"x" * 2**20, sender=0)
+    assert not inbox.receive_bytes(data + b"x" * 2**20, sender=0)
     assert "bytes, found" in inbox.report.refused[0].reason
     assert inbox.snap.ledger.bytes_up == len(data) + 2**20
 
 
-def test_a_client_behind_bytes_keeps_the_state_of_all_parts() -> None:
-    """An exchange of one part changes the state of that part alone."""
-    fed, request = node("scaffold+moon")
+def test_a_client_that_gets_bytes_stores_the_state_of_all_parts() -> None:
+    """The new state has an entry for each part with state."""
+    fed, request = federation_and_request("scaffold+moon")
     context = fed.engine.context  # type: ignore[attr-defined]
-    _, kept = serve_bytes(context, encode_request(request), {})
-    assert kept.keys() == fed.store.get(0).keys() == {"scaffold", "moon"}
+    _, new_state = serve_bytes(context, encode_request(request), {})
+    assert new_state.keys() == fed.store.get(0).keys() == {"scaffold", "moon"}
 
 
-NAMES = {
-    "a tensor in the place of the terms": {"terms": torch.zeros(1)},
-    "a tensor in the place of what is shared": {"shared": torch.zeros(1)},
-    "a tensor in the place of the message": {"message": torch.zeros(1)},
+WRONG_NAMES = {
+    "a tensor instead of the terms": {"terms": torch.zeros(1)},
+    "a tensor instead of the shared artefacts": {"shared": torch.zeros(1)},
+    "a tensor instead of the message": {"message": torch.zeros(1)},
     "a tensor that is a folder too": {"message/average/weights/2.bias/hidden": torch.zeros(100)},
     "a part that is a tensor": {"message/average": torch.zeros(1)},
     "another section": {"junk": torch.zeros(1)},
@@ -509,14 +514,14 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("what", NAMES)
-def test_tensors_of_other_names_are_refused(what: str) -> None:
-    fed, reply = valid("fedavg")
+@pytest.mark.parametrize("fault", WRONG_NAMES)
+def test_tensors_with_other_names_are_refused(fault: str) -> None:
+    fed, reply = valid_reply("fedavg")
     body = flatten({"message": reply.message, "terms": reply.terms, "shared": reply.shared})
-    folders = [name for name in body if any(name.startswith(f"{new}/") for new in NAMES[what])]
-    body = {name: t for name, t in body.items() if name not in folders} | NAMES[what]
+    folders = [name for name in body if any(name.startswith(f"{new}/") for new in WRONG_NAMES[fault])]
+    body = {name: t for name, t in body.items() if name not in folders} | WRONG_NAMES[fault]
     inbox = inbox_of(fed)
-    assert not inbox.take_in_bytes(packed({"round": 1, "client": 0, "rows": 11}, body), sender=0)
+    assert not inbox.receive_bytes(encode({"round": 1, "client": 0, "rows": 11}, body), sender=0)
     assert not inbox.answered
 
 
@@ -525,15 +530,15 @@ def test_tensors_of_other_names_are_refused(what: str) -> None:
     [b'{"round": 1, "client": 0, "rows": 11, "x": 1}', b'{"round": 1, "client": 0, "rows": 1, "rows": 11}', b"[]"],
 )
 def test_headers_with_other_fields_are_refused(head: bytes) -> None:
-    fed, reply = valid("fedavg")
+    fed, reply = valid_reply("fedavg")
     plain = encode_reply(reply)
     (length,) = struct.unpack_from("<I", plain)
     inbox = inbox_of(fed)
-    assert not inbox.take_in_bytes(struct.pack("<I", len(head)) + head + plain[4 + length :], sender=0)
+    assert not inbox.receive_bytes(struct.pack("<I", len(head)) + head + plain[4 + length :], sender=0)
 
 
 @pytest.mark.parametrize("name", ["flea", "feddata"])
-def test_rows_that_belong_together_are_equally_many_and_labels_are_classes(name: str) -> None:
+def test_shared_artefacts_need_equally_many_rows_and_valid_labels(name: str) -> None:
     fed = federation(name, "loop", absence=[])
     part = next(p for p in fed.method.parts if p.shares)
     snap = replace(fed.start(), round=1, ledger=Ledger())
@@ -547,15 +552,15 @@ def test_rows_that_belong_together_are_equally_many_and_labels_are_classes(name:
         "class 999": {"labels": torch.full_like(sent["labels"], 999)},
         "class -5": {"labels": torch.full_like(sent["labels"], -5)},
     }
-    contract = fed._sharing(1, fed.received(snap), part)
+    contract = exchange_contract(fed, 1, fed.received(snap), part)
     for fault, change in faults.items():
-        inbox = fed._inbox(snap, "after merge", [0, 1, 2], contract, RoundReport(), part=part)
-        assert not inbox.take_in(reply._replace(message={part.name: sent | change})), fault
-    inbox = fed._inbox(snap, "after merge", [0, 1, 2], contract, RoundReport(), part=part)
-    assert inbox.take_in(reply)
+        inbox = fed.new_inbox(snap, "after merge", [0, 1, 2], contract, RoundReport(), part=part)
+        assert not inbox.receive(reply._replace(message={part.name: sent | change})), fault
+    inbox = fed.new_inbox(snap, "after merge", [0, 1, 2], contract, RoundReport(), part=part)
+    assert inbox.receive(reply)
 
 
-def test_a_number_of_rows_decides_little_of_what_the_server_computes(spy: Any) -> None:
+def test_a_reported_number_of_rows_hardly_affects_the_servers_work(fedavg_with: Any) -> None:
     """A bound for ten million rows is derived from ten thousand; an impossible number is the client's fault."""
     derived: list[int] = []
 
@@ -568,43 +573,43 @@ def test_a_number_of_rows_decides_little_of_what_the_server_computes(spy: Any) -
             derived.append(len(x))
             return {"x": us.Rows(x, keep & (x.sum(1).topk(2).values[0] > -1e9))}, {}
 
-    fed = federation(spy(Share), "loop", absence=[])
-    contract = fed._sharing(1, fed.received(fed.start()), fed.method.parts[-1])
-    found = contract(10_000_000).specs["spy"]["x"]
-    assert (found.most_rows, max(derived)) == (10_000_000, 10_000)  # type: ignore[union-attr]
+    fed = federation(fedavg_with(Share), "loop", absence=[])
+    contract = exchange_contract(fed, 1, fed.received(fed.start()), fed.method.parts[-1])
+    spec = contract(10_000_000).specs["spy"]["x"]
+    assert (spec.max_rows, max(derived)) == (10_000_000, 10_000)  # type: ignore[union-attr]
     with pytest.raises(RefusedError, match="rows: expected a number for which the method can send something, found 1"):
         contract(1)
 
 
-def test_statistics_count_in_the_norm(engine: str) -> None:
+def test_running_statistics_count_in_the_norm(engine: str) -> None:
     def spoil(reply: ClientReply) -> Iterator[ClientReply]:
         name = "0.1.running_var"
-        yield weights(reply, lambda w: w | {name: w[name] + 1e6}) if reply.client == 0 else reply
+        yield with_weights(reply, lambda w: w | {name: w[name] + 1e6}) if reply.client == 0 else reply
 
-    fed = changed(federation("fedavg", engine, norm=True, absence=[], max_norm=1e3), spoil)
-    _, (report,) = rounds(fed, 1)
+    fed = with_changed_replies(federation("fedavg", engine, norm=True, absence=[], max_norm=1e3), spoil)
+    _, (report,) = run_rounds(fed, 1)
     assert [r.client for r in report.refused] == [0]
 
 
-def test_a_stand_in_is_held_to_the_norm_of_its_update() -> None:
-    """The model's own norm is above the limit, that of every update below it."""
+def test_the_norm_limit_of_a_stand_in_applies_to_its_update() -> None:
+    """The model's norm is above the limit, that of every update below it."""
     fed = federation("test-digests", "loop", max_norm=1.9)
     assert math.sqrt(sum(float(t.pow(2).sum()) for t in fed.start().model.values())) > 1.9
-    _, reports = rounds(fed)
+    _, reports = run_rounds(fed)
     assert [list(report.refused) for report in reports] == [[], []]
 
 
-def packed(head: dict[str, Any], body: State) -> bytes:
-    told = json.dumps(head).encode()
-    return struct.pack("<I", len(told)) + told + to_bytes(body)
+def encode(head: dict[str, Any], body: State) -> bytes:
+    header = json.dumps(head).encode()
+    return struct.pack("<I", len(header)) + header + to_bytes(body)
 
 
 def paths(reply: ClientReply) -> list[str]:
     return list(flatten({"message": reply.message, "shared": reply.shared}))
 
 
-def put(reply: ClientReply, path: str, change: Callable[[dict, str], None]) -> ClientReply:
-    """The reply with one tensor changed, by its path."""
+def change_tensor(reply: ClientReply, path: str, change: Callable[[dict, str], None]) -> ClientReply:
+    """The reply with the tensor at one path changed."""
 
     def copied(tree: Any) -> Any:
         return {key: copied(inner) for key, inner in tree.items()} if isinstance(tree, dict) else tree
@@ -619,7 +624,7 @@ def put(reply: ClientReply, path: str, change: Callable[[dict, str], None]) -> C
 
 
 def spoilt(draw: Any, t: Tensor, kind: str) -> Tensor | None:
-    """A tensor that must not pass, or None where this one cannot be spoilt so."""
+    """An invalid version of a tensor, or None if this kind of fault is impossible for it."""
     if kind == "reshape":
         extra = draw(st.integers(1, 3))
         return torch.zeros(*t.shape, extra + 1, dtype=t.dtype) if t.ndim else torch.zeros(extra, dtype=t.dtype)
@@ -633,17 +638,17 @@ def spoilt(draw: Any, t: Tensor, kind: str) -> Tensor | None:
     return flat.view(t.shape)
 
 
-MUTATED = ("fedavg", "scaffold", "flea", "fedavg-topk", "fedcurv")  # fedcurv shares something with its training
+MUTATED = ("fedavg", "scaffold", "flea", "fedavg-topk", "fedcurv")  # fedcurv has an exchange after training
 KINDS = ("drop", "add", "reshape", "retype", "nan", "inf", "huge", "round", "client", "rows", "terms")
 LIMITED = ("average/weights", "scaffold/dc", "curv/du", "curv/dv")
-VALID: dict[str, tuple[Federation, ClientReply]] = {}
+VALID_REPLIES: dict[str, tuple[Federation, ClientReply]] = {}
 
 
-def valid(name: str) -> tuple[Federation, ClientReply]:
-    if name not in VALID:
-        fed, request = node(name)
-        VALID[name] = fed, serve(fed.engine.context, request, fed.store.get(0)).reply  # type: ignore[attr-defined]
-    return VALID[name]
+def valid_reply(name: str) -> tuple[Federation, ClientReply]:
+    if name not in VALID_REPLIES:
+        fed, request = federation_and_request(name)
+        VALID_REPLIES[name] = fed, serve(fed.engine.context, request, fed.store.get(0)).reply  # type: ignore[attr-defined]
+    return VALID_REPLIES[name]
 
 
 @settings(max_examples=700, deadline=None, suppress_health_check=list(HealthCheck))
@@ -652,7 +657,7 @@ def test_no_mutated_reply_is_accepted(data: st.DataObject) -> None:
     """Drop, add, reshape, retype, NaN, infinity, huge norm, other round, client, rows or loss terms."""
     draw = data.draw
     name, kind = draw(st.sampled_from(MUTATED)), draw(st.sampled_from(KINDS))
-    fed, reply = valid(name)
+    fed, reply = valid_reply(name)
     path = draw(st.sampled_from(paths(reply)))
     if kind == "round":
         reply = reply._replace(round=draw(st.integers(-3, 9).filter(lambda r: r != 1)))
@@ -661,23 +666,23 @@ def test_no_mutated_reply_is_accepted(data: st.DataObject) -> None:
     elif kind == "rows":
         reply = reply._replace(rows=draw(st.one_of(st.integers(-9, 0), st.integers(10_000_001, 2**70))))
     elif kind == "terms":
-        terms = draw(st.sampled_from([{"nobody": torch.tensor(1.0)}, {"ce": torch.zeros(2)}, {"ce": torch.tensor(1)}]))
+        terms = draw(st.sampled_from([{"unknown": torch.tensor(1.0)}, {"ce": torch.zeros(2)}, {"ce": torch.tensor(1)}]))
         reply = reply._replace(terms=terms)
     elif kind == "drop":
-        reply = put(reply, path, lambda at, key: at.pop(key))
+        reply = change_tensor(reply, path, lambda at, key: at.pop(key))
     elif kind == "add":
         extra = draw(st.text(min_size=1, max_size=8).filter(lambda key: "/" not in key))
         if f"{path.rpartition('/')[0]}/{extra}" in paths(reply):
             return
-        reply = put(reply, path, lambda at, key: at.update({extra: torch.zeros(1)}))
+        reply = change_tensor(reply, path, lambda at, key: at.update({extra: torch.zeros(1)}))
     else:
         tensor = flatten({"message": reply.message, "shared": reply.shared})[path]
         bad = spoilt(draw, tensor, kind)
         if bad is None:
             return
-        reply = put(reply, path, lambda at, key: at.update({key: bad}))
+        reply = change_tensor(reply, path, lambda at, key: at.update({key: bad}))
     inbox = inbox_of(fed, max_norm=dict.fromkeys(LIMITED, 1000000.0))
-    assert not inbox.take_in(reply)
+    assert not inbox.receive(reply)
     assert not inbox.messages.clients
     assert not inbox.answered
     assert len(inbox.report.refused) == 1
@@ -686,36 +691,36 @@ def test_no_mutated_reply_is_accepted(data: st.DataObject) -> None:
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_no_mutated_bytes_crash_or_pass_as_another_form(data: st.DataObject) -> None:
-    """Truncated, over-long, overwritten: refused, or a reply that the inbox judges as any other."""
+def test_mutated_bytes_neither_crash_nor_pass_with_another_form(data: st.DataObject) -> None:
+    """Truncated, extended or overwritten bytes are refused, or decoded to a reply that the inbox checks."""
     draw = data.draw
     name = draw(st.sampled_from(MUTATED))
-    fed, reply = valid(name)
+    fed, reply = valid_reply(name)
     plain = encode_reply(reply)
     kind = draw(st.sampled_from(("cut", "longer", "overwrite", "noise", "header")))
     if kind == "cut":
-        found = plain[: draw(st.integers(0, len(plain) - 1))]
+        mutated = plain[: draw(st.integers(0, len(plain) - 1))]
     elif kind == "longer":
-        found = plain + draw(st.binary(min_size=1, max_size=64))
+        mutated = plain + draw(st.binary(min_size=1, max_size=64))
     elif kind == "overwrite":
-        at, some = draw(st.integers(0, len(plain) - 1)), draw(st.binary(min_size=1, max_size=16))
-        found = plain[:at] + some + plain[at + len(some) :]
+        position, written = draw(st.integers(0, len(plain) - 1)), draw(st.binary(min_size=1, max_size=16))
+        mutated = plain[:position] + written + plain[position + len(written) :]
     elif kind == "noise":
-        found = draw(st.binary(max_size=300))
+        mutated = draw(st.binary(max_size=300))
     else:
         value = draw(
             st.one_of(st.none(), st.booleans(), st.text(), st.integers(), st.lists(st.integers()), st.floats())
         )
         head = {"round": 1, "client": 0, "rows": 11} | {draw(st.sampled_from(("round", "client", "rows"))): value}
-        told = json.dumps(head).encode()
+        header = json.dumps(head).encode()
         (length,) = struct.unpack_from("<I", plain)
-        found = struct.pack("<I", len(told)) + told + plain[4 + length :]
+        mutated = struct.pack("<I", len(header)) + header + plain[4 + length :]
     try:
-        heard = decode_reply(found, len(plain) + 2**16)
+        decoded = decode_reply(mutated, len(plain) + 2**16)
     except RefusedError:
         return
     assert kind not in ("cut", "longer", "noise")
     inbox = inbox_of(fed)
-    if inbox.take_in(heard):  # other numbers, in the form that was agreed on
-        assert paths(heard) == paths(reply) or sorted(paths(heard)) == sorted(paths(reply))
-        assert (heard.round, heard.client in (0, 1, 2), heard.rows >= 1) == (1, True, True)
+    if inbox.receive(decoded):  # other numbers in the agreed form
+        assert paths(decoded) == paths(reply) or sorted(paths(decoded)) == sorted(paths(reply))
+        assert (decoded.round, decoded.client in (0, 1, 2), decoded.rows >= 1) == (1, True, True)

@@ -1,4 +1,4 @@
-"""A round is played on trust that all messages are finite, and once more, looking first, when one was not."""
+"""A round is run as if all messages were finite, and repeated with checks first if one was not."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ SENT = {"n": us.Artefact("statistics", reduce="mean")}
 
 
 class Spoilt(us.Part):
-    """The client with eleven rows sends a number that is not finite in its first round."""
+    """The client with eleven rows sends infinity in its first round."""
 
     sends = SENT
 
@@ -33,101 +33,101 @@ class Spoilt(us.Part):
 
 
 @pytest.fixture
-def spoilt(spy: Any) -> Any:
-    return spy(type("Once", (Spoilt,), {}))  # a class can be registered once
+def spoilt(fedavg_with: Any) -> Any:
+    return fedavg_with(type("Once", (Spoilt,), {}))  # a subclass, because a class can be registered only once
 
 
 def watched(fed: Federation) -> tuple[Federation, list[int]]:
-    """The federation, and the round of each attempt at one."""
-    begun: list[int] = []
-    return replace(fed, phase=lambda name, round: begun.append(round) if name == "plan" else None), begun
+    """The federation, and a list with the round number of each attempt."""
+    attempts: list[int] = []
+    return replace(fed, phase=lambda name, round: attempts.append(round) if name == "plan" else None), attempts
 
 
-def test_the_round_is_played_again_and_the_message_refused(engine: str, spoilt: Any) -> None:
-    fed, begun = watched(federation(spoilt, engine, rounds=3, absence=[]))
-    dropped, snap = [], fed.start()
+def test_the_round_is_repeated_and_the_message_refused(engine: str, spoilt: Any) -> None:
+    fed, attempts = watched(federation(spoilt, engine, rounds=3, absence=[]))
+    refused_clients, snap = [], fed.start()
     for _ in range(3):
-        snap, report = fed.play(snap)
+        snap, report = fed.run_round(snap)
         fed.store.commit()
-        dropped.append(report.dropped)
-    # In round 2 client 0 is as new as in round 1, and by then every message is looked at first.
-    assert dropped == [[0], [0], [0]]
-    assert begun == ([1, 1, 2, 3] if engine == "stacked" else [1, 2, 3])
+        refused_clients.append(report.refused_clients)
+    # In round 2 client 0 still has its initial state, and every message is now checked first.
+    assert refused_clients == [[0], [0], [0]]
+    assert attempts == ([1, 1, 2, 3] if engine == "stacked" else [1, 2, 3])
     assert 0 not in fed.store.entries
     assert all(bool(torch.isfinite(t).all()) for t in snap.model.values())
 
 
-def test_engines_agree_on_a_round_that_was_played_again(spoilt: Any) -> None:
-    ends = []
+def test_engines_agree_on_a_repeated_round(spoilt: Any) -> None:
+    results = []
     for engine in ("plain", "loop", "stacked"):
         fed = federation(spoilt, engine, absence=[])
-        ends.append(fed.play(fed.start()))
-    plain, told = ends[0]
-    for snap, report in ends[1:]:
+        results.append(fed.run_round(fed.start()))
+    plain, plain_report = results[0]
+    for snap, report in results[1:]:
         assert snap.ledger.entries == plain.ledger.entries
-        assert report.dropped == told.dropped == [0]
-        assert report.terms.keys() == told.terms.keys() == {1, 2}
+        assert report.refused_clients == plain_report.refused_clients == [0]
+        assert report.terms.keys() == plain_report.terms.keys() == {1, 2}
         for name, tensor in plain.model.items():
             torch.testing.assert_close(snap.model[name], tensor, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
 @pytest.mark.parametrize("name", ["scaffold", "flea", "fedavg+topk", "test-all"])
-def test_cohorts_exchanges_and_seals_of_a_round_that_was_played_again(
+def test_engines_agree_on_a_repeated_round_with_cohorts_exchanges_and_seals(
     name: str, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second client's first tensor is spoilt on its way, in round 2: both engines go on without its message."""
-    ends = []
+    """The second client's first tensor becomes nan in round 2: both engines continue without its message."""
+    results = []
     for engine in ("loop", "stacked"):
         fed = federation(name, engine, rounds=3, norm=True)
         if engine == "stacked":
             fed.engine.limit = limit  # type: ignore[attr-defined]
-            fed.engine._ahead._useful = True  # type: ignore[attr-defined]
-        snap, dropped = fed.start(), []
+            fed.engine._prefetch._enabled = True  # type: ignore[attr-defined]
+        snap, refused_clients = fed.start(), []
         for _ in range(3):
             with monkeypatch.context() as patch:
                 if snap.round == 1:
                     patch.setattr(client, "finish", spoiling(client.finish))
                     patch.setattr(stacked, "finish", client.finish)
-                snap, report = fed.play(snap)
+                snap, report = fed.run_round(snap)
             fed.store.commit()
-            dropped.append(report.dropped)
-        ends.append((snap, dropped))
-    (one, refused), (other, also) = ends
-    assert refused == also == [[], [1], []]
+            refused_clients.append(report.refused_clients)
+        results.append((snap, refused_clients))
+    (one, refused), (other, other_refused) = results
+    assert refused == other_refused == [[], [1], []]
     assert (one.ledger.bytes_up, one.ledger.entries) == (other.ledger.bytes_up, other.ledger.entries)
     for key, tensor in one.model.items():
         torch.testing.assert_close(tensor, other.model[key], rtol=1e-7, atol=1e-9)
 
 
 def spoiling(finish: Any) -> Any:
-    """`finish` that sends no number in the place of the first of the client with two rows."""
+    """`finish` with nan in the first weight tensor of the client with two rows."""
 
-    def spoilt(*given: Any) -> Any:
-        message, kept = finish(*given)
+    def spoilt_finish(*args: Any) -> Any:
+        message, client_state = finish(*args)
         part = next(name for name, sent in message.items() if "weights" in sent)
         state = message[part]["weights"]
         name = next(iter(state))
-        bad = torch.where(given[5].rows == 2, torch.nan, state[name])
-        return message | {part: message[part] | {"weights": state | {name: bad}}}, kept
+        bad = torch.where(args[5].rows == 2, torch.nan, state[name])
+        return message | {part: message[part] | {"weights": state | {name: bad}}}, client_state
 
-    return spoilt
+    return spoilt_finish
 
 
-def test_a_loss_that_is_not_finite_says_more_than_what_came_of_it(engine: str, spy: Any) -> None:
-    class Lost(us.Part):
+def test_error_of_a_bad_loss_comes_before_the_errors_it_causes(engine: str, fedavg_with: Any) -> None:
+    class NanLoss(us.Part):
         def loss(self, view: us.View) -> torch.Tensor:
             return torch.full_like(view.w.sum(), torch.nan)
 
         def merge(self, server: Server, messages: PartMessages) -> Server:
-            raise ValueError("this comes of it")
+            raise ValueError("caused by the loss")
 
-    fed = federation(spy(Lost), engine, absence=[])
+    fed = federation(fedavg_with(NanLoss), engine, absence=[])
     with pytest.raises(NotFiniteError, match="client 0: expected finite loss terms, found spy nan"):
-        fed.play(fed.start())
+        fed.run_round(fed.start())
 
 
-def test_a_server_that_is_changed_in_place_cannot_be_played_again(spy: Any) -> None:
+def test_a_round_that_changes_the_server_in_place_cannot_be_repeated(fedavg_with: Any) -> None:
     class InPlace(Spoilt):
         def server_init(self, model: Any, task: Any) -> State:
             return {"m": torch.zeros(())}
@@ -136,44 +136,44 @@ def test_a_server_that_is_changed_in_place_cannot_be_played_again(spy: Any) -> N
             server.part_state["m"].add_(messages.mean("n"))
             return server
 
-    fed = federation(spy(InPlace), "stacked", absence=[])
+    fed = federation(fedavg_with(InPlace), "stacked", absence=[])
     with pytest.raises(us.UserError, match="spy m of the server was changed in place"):
-        fed.play(fed.start())
+        fed.run_round(fed.start())
 
 
-def test_rows_of_a_round_count_once(spoilt: Any) -> None:
+def test_rows_of_a_repeated_round_count_once(spoilt: Any) -> None:
     shares = []
     for method in ("fedavg", spoilt):
         fed = federation(method, "stacked", absence=[])
-        fed.play(fed.start())
+        fed.run_round(fed.start())
         shares.append(fed.engine.padding_share)
     assert shares[0] == shares[1] > 0
 
 
-def test_no_memory_for_the_next_round_does_not_end_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_left(*given: Any) -> None:
+def test_failed_prefetch_of_the_next_round_does_not_end_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*args: Any) -> None:
         raise torch.OutOfMemoryError("none left")
 
     fed = federation("fedavg", "stacked", absence=[])
-    monkeypatch.setattr(fed.engine._ahead, "prepare", none_left)  # type: ignore[attr-defined]
-    snap, _ = fed.play(fed.start())
-    assert fed.play(snap)[0].round == 2
+    monkeypatch.setattr(fed.engine._prefetch, "prepare", none_left)  # type: ignore[attr-defined]
+    snap, _ = fed.run_round(fed.start())
+    assert fed.run_round(snap)[0].round == 2
 
 
-def test_a_merge_that_cannot_take_such_numbers_is_asked_again(engine: str, spy: Any) -> None:
+def test_a_merge_that_fails_on_bad_numbers_is_repeated(engine: str, fedavg_with: Any) -> None:
     class Strict(Spoilt):
         def merge(self, server: Server, messages: PartMessages) -> Server:
             if not bool(torch.isfinite(messages.mean("n"))):
                 raise ValueError("not finite")
             return server
 
-    fed, begun = watched(federation(spy(Strict), engine, absence=[]))
-    _, report = fed.play(fed.start())
-    assert report.dropped == [0]
-    assert len(begun) == (2 if engine == "stacked" else 1)
+    fed, attempts = watched(federation(fedavg_with(Strict), engine, absence=[]))
+    _, report = fed.run_round(fed.start())
+    assert report.refused_clients == [0]
+    assert len(attempts) == (2 if engine == "stacked" else 1)
 
 
-def test_an_error_of_its_own_goes_up_at_once(engine: str, spy: Any) -> None:
+def test_an_unrelated_error_is_raised_at_once(engine: str, fedavg_with: Any) -> None:
     class Broken(us.Part):
         sends = SENT
 
@@ -183,40 +183,40 @@ def test_an_error_of_its_own_goes_up_at_once(engine: str, spy: Any) -> None:
         def merge(self, server: Server, messages: PartMessages) -> Server:
             raise ValueError("broken")
 
-    fed, begun = watched(federation(spy(Broken), engine, absence=[]))
+    fed, attempts = watched(federation(fedavg_with(Broken), engine, absence=[]))
     with pytest.raises(ValueError, match="broken"):
-        fed.play(fed.start())
-    assert len(begun) == 1
+        fed.run_round(fed.start())
+    assert len(attempts) == 1
 
 
-def test_rounds_that_are_fine_are_played_once_and_read_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading what the device has found waits for it: so not before everything else has been asked of it."""
-    fed, begun = watched(federation("fedavg", "stacked", absence=[]))
-    snap, seen = fed.start(), []
+def test_finite_rounds_run_once_and_are_verified_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading the result of the checks waits for the device, so it happens after all other work is queued."""
+    fed, attempts = watched(federation("fedavg", "stacked", absence=[]))
+    snap, unverified = fed.start(), []
     verify_finite = fed.engine.verify_finite
 
-    def spied() -> bool:
-        seen.append(len(fed.engine._unverified))  # type: ignore[attr-defined]
+    def count_and_verify() -> bool:
+        unverified.append(len(fed.engine._unverified))  # type: ignore[attr-defined]
         return verify_finite()
 
-    monkeypatch.setattr(fed.engine, "verify_finite", spied)
+    monkeypatch.setattr(fed.engine, "verify_finite", count_and_verify)
     for _ in range(2):
-        snap, _ = fed.play(snap)
-    assert begun == [1, 2]
-    assert seen == [1, 1]  # one cohort, not looked at until then
+        snap, _ = fed.run_round(snap)
+    assert attempts == [1, 2]
+    assert unverified == [1, 1]  # one cohort, not verified before
 
 
-def test_first_batches_put_in_place_early_are_those_of_the_round() -> None:
-    """As on a GPU, where they are made while the round before trains."""
-    ends, staged = [], []
-    for useful in (True, False):
+def test_first_batches_staged_early_are_those_of_the_round() -> None:
+    """As on a GPU, where they are prepared while the previous round trains."""
+    models, staged = [], []
+    for enabled in (True, False):
         fed = federation("fedavg", "stacked", rounds=4)  # one client is absent in the second round
-        fed.engine._ahead._useful = useful  # type: ignore[attr-defined]
+        fed.engine._prefetch._enabled = enabled  # type: ignore[attr-defined]
         snap = fed.start()
         for _ in range(4):
-            snap, _ = fed.play(snap)
+            snap, _ = fed.run_round(snap)
             stack = fed.engine._stack  # type: ignore[attr-defined]
             staged.append(stack._staged is not None)
-        ends.append(snap.model)
+        models.append(snap.model)
     assert staged == [True] * 3 + [False] * 5
-    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])

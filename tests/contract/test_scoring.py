@@ -1,4 +1,4 @@
-"""A split is scored alike by every engine: in parts, in chunks that fit, recorded or not."""
+"""Every engine gives the same scores: in parts, in chunks that fit into memory, with a CUDA graph or without."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,25 +15,26 @@ from unskew.engines.stacked import stacked_evaluation
 from unskew.engines.stacked.cuda_graph import CudaGraph
 from unskew.engines.stacked.fuse import fuse
 from unskew.engines.stacked.stacked_engine import StackedEngine
-from unskew.engines.stacked.stacked_layers import for_stack
+from unskew.engines.stacked.stacked_layers import use_stacked_layers
 from unskew.models import ZOO
 from unskew.models.model import Model
 from unskew.runner.prepare_run import prepare
 from unskew.wire.message import Received
 
 
-def test_rows_that_normalise_one_another_stay_together() -> None:
-    """A BatchNorm without running statistics looks at the rows it is given, also in evaluation."""
+def test_rows_that_share_batch_statistics_are_not_split() -> None:
+    """A BatchNorm without running statistics uses those of the batch, also in evaluation."""
     model = Model(nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3)))
     x = torch.randn(40, 4)
-    torch.testing.assert_close(stacked_evaluation.in_parts(model, model.initial, x), model.run(model.initial, x))
+    logits = stacked_evaluation.run_in_row_groups(model, model.initial, x)
+    torch.testing.assert_close(logits, model.run(model.initial, x))
 
 
 @pytest.mark.parametrize("track", [True, False])
-def test_a_cpu_scores_few_rows_at_a_time_where_they_are_alone(
+def test_a_cpu_scores_independent_rows_in_small_chunks(
     engine: str, track: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """120 test rows: by fifties, but all at once if a BatchNorm makes each of them depend on the others."""
+    """120 test rows: 50 at a time, but all at once if BatchNorm makes rows depend on each other."""
     sizes: list[int] = []
     run = Model.run
 
@@ -55,83 +56,89 @@ def test_a_cpu_scores_few_rows_at_a_time_where_they_are_alone(
 
 
 @pytest.mark.parametrize("rows", [40, 41])
-def test_rows_in_parts_are_scored_as_rows_at_once(rows: int) -> None:
-    """As on a GPU, where the layers of a stack are faster; 41 rows are no whole number of parts."""
+def test_rows_in_parts_score_the_same_as_all_at_once(rows: int) -> None:
+    """As on a GPU, where stacked layers are faster; 41 rows do not divide into equal parts."""
     torch.manual_seed(0)
     model = Model(ZOO["mobilenet_v2"]((3, 8, 8), 10), dtype=torch.float64)
     state = {k: t + 0.1 * torch.rand_like(t) if t.is_floating_point() else t for k, t in model.initial.items()}
     x = torch.randn(rows, 3, 8, 8, dtype=torch.float64)
-    mine = model.rewritten(lambda blocks: fuse(for_stack(blocks)))
-    torch.testing.assert_close(stacked_evaluation.in_parts(mine, state, x), model.run(state, x))
+    stacked_model = model.with_layers(lambda blocks: fuse(use_stacked_layers(blocks)))
+    torch.testing.assert_close(stacked_evaluation.run_in_row_groups(stacked_model, state, x), model.run(state, x))
 
 
 def test_rows_that_do_not_fit_are_scored_in_smaller_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     fed = federation("fedavg", "stacked")
-    rows, snap, whole = len(fed.engine.context.splits["test"][1]), fed.start(), EngineContext.scored
-    want, asked = fed.engine.evaluate(1, fed.received(snap), "test"), []
+    rows, snap, confusion_and_loss = (
+        len(fed.engine.context.splits["test"][1]),
+        fed.start(),
+        EngineContext.confusion_and_loss,
+    )
+    expected, sizes = fed.engine.evaluate(1, fed.received(snap), "test"), []
 
-    def small_card(context: EngineContext, method: Any, received: Any, x: torch.Tensor, *rest: Any) -> Any:
-        asked.append(len(x))
-        if asked[-1] > 5:
+    def small_gpu(context: EngineContext, method: Any, received: Any, x: torch.Tensor, *rest: Any) -> Any:
+        sizes.append(len(x))
+        if sizes[-1] > 5:
             raise torch.OutOfMemoryError
-        return whole(context, method, received, x, *rest)
+        return confusion_and_loss(context, method, received, x, *rest)
 
-    monkeypatch.setattr(EngineContext, "scored", small_card)
+    monkeypatch.setattr(EngineContext, "confusion_and_loss", small_gpu)
     for _ in range(2):
-        found = fed.engine.evaluate(1, fed.received(snap), "test")
-        assert torch.equal(found.confusion, want.confusion)
-        assert found.loss == pytest.approx(want.loss)
-    assert asked.count(rows) == 1
-    monkeypatch.setattr(EngineContext, "scored", lambda *args: (_ for _ in ()).throw(torch.OutOfMemoryError))
+        score = fed.engine.evaluate(1, fed.received(snap), "test")
+        assert torch.equal(score.confusion, expected.confusion)
+        assert score.loss == pytest.approx(expected.loss)
+    assert sizes.count(rows) == 1
+    monkeypatch.setattr(
+        EngineContext, "confusion_and_loss", lambda *args: (_ for _ in ()).throw(torch.OutOfMemoryError)
+    )
     with pytest.raises(torch.OutOfMemoryError):
         fed.engine.evaluate(1, fed.received(snap), "test")
 
 
-def test_a_recorded_pass_scores_the_model_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is recorded reads the memory it was recorded with, whatever is handed over later."""
+def test_a_cuda_graph_scores_the_current_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA graph reads the memory it was recorded with, whatever is passed later."""
 
-    class Played(CudaGraph):
+    class ReadsFirstInputs(CudaGraph):
         def __call__(self) -> None:
-            scoring = fed.engine._scoring
-            self._first = getattr(self, "_first", scoring._now)
-            scoring._now = self._first
+            scoring = fed.engine._evaluator
+            self._first = getattr(self, "_first", scoring._inputs)
+            scoring._inputs = self._first
             super().__call__()
 
-    monkeypatch.setattr(stacked_evaluation, "CudaGraph", Played)
+    monkeypatch.setattr(stacked_evaluation, "CudaGraph", ReadsFirstInputs)
     fed, loop = federation("fedavg", "stacked"), federation("fedavg", "loop")
     models = [fed.start().model, {k: t + 0.3 * torch.randn_like(t) for k, t in fed.start().model.items()}]
     for model in (*models, models[0]):
-        mine, want = (each.engine.evaluate(1, Received(dict(model), {}), "test") for each in (fed, loop))
-        assert torch.equal(mine.confusion, want.confusion)
-        assert mine.loss == pytest.approx(want.loss, 1e-9)
+        score, expected = (each.engine.evaluate(1, Received(dict(model), {}), "test") for each in (fed, loop))
+        assert torch.equal(score.confusion, expected.confusion)
+        assert score.loss == pytest.approx(expected.loss, 1e-9)
     fed.engine.close()
-    assert fed.engine._scoring._passes == {}
+    assert fed.engine._evaluator._passes == {}
 
 
-def test_memory_of_recorded_passes_is_given_back_where_training_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is recorded later gets a pool of its own: PyTorch refuses one whose recordings are all gone."""
+def test_memory_of_cuda_graphs_is_freed_if_training_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later graphs get a new pool, because PyTorch refuses a pool whose graphs are all deleted."""
     pools: list[object] = []
     monkeypatch.setattr(stacked_evaluation, "new_pool", lambda device: pools.append(object()) or pools[-1])
     fed = federation("fedavg", "stacked")
-    train, snap, held = StackedEngine._cohort, fed.start(), []
+    train, snap, pass_counts = StackedEngine._train_cohort, fed.start(), []
 
-    def small(self: Any, source: Any, round: int, received: Any, clients: list[int], mine: Any) -> Any:
-        held.append(len(self._scoring._passes))
+    def limited_memory(self: Any, source: Any, round: int, received: Any, clients: list[int], states: Any) -> Any:
+        pass_counts.append(len(self._evaluator._passes))
         if len(clients) > 1:
             raise torch.OutOfMemoryError
-        return train(self, source, round, received, clients, mine)
+        return train(self, source, round, received, clients, states)
 
-    monkeypatch.setattr(StackedEngine, "_cohort", small)
-    want = fed.engine.evaluate(1, fed.received(snap), "test")
-    fed.play(snap)
-    assert held[:2] == [1, 0]
-    assert fed.engine.evaluate(1, fed.received(snap), "test").loss == want.loss
-    assert fed.engine._scoring._passes["test", True][1][0]._pool is pools[-1]
+    monkeypatch.setattr(StackedEngine, "_train_cohort", limited_memory)
+    expected = fed.engine.evaluate(1, fed.received(snap), "test")
+    fed.run_round(snap)
+    assert pass_counts[:2] == [1, 0]
+    assert fed.engine.evaluate(1, fed.received(snap), "test").loss == expected.loss
+    assert fed.engine._evaluator._passes["test", True][1][0]._pool is pools[-1]
     assert len(pools) > 1
 
 
-def test_a_part_that_changes_the_batch_is_asked_in_every_evaluation() -> None:
-    """By what the server sent of late: such a pass cannot be recorded."""
+def test_a_part_that_changes_the_batch_is_called_in_every_evaluation() -> None:
+    """Its change depends on the current broadcast, so such a pass cannot be recorded as a CUDA graph."""
 
     @dataclass(frozen=True)
     class Shifts(us.Part):

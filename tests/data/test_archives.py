@@ -1,4 +1,4 @@
-"""Archives: unpacked where readers look, refused when unsafe, broken or unknown, and fetched from a local server."""
+"""Archives: unpacked where the readers look, refused if unsafe, broken or unknown, downloaded from a local server."""
 
 import gzip
 import hashlib
@@ -16,7 +16,7 @@ import pytest
 
 from unskew.base.errors import UserError
 from unskew.data import archives
-from unskew.data.archives import ARCHIVES, RemoteFile, download, fetch, remotes, unpack
+from unskew.data.archives import ARCHIVES, RemoteFile, download_dataset, download_file, remote_files, unpack
 
 MEMBERS = {
     "cifar-10-python.tar.gz": ("cifar-10-batches-py/test_batch", "cifar-10-batches-py/test_batch"),
@@ -31,7 +31,7 @@ MEMBERS = {
 }
 
 
-def tar(*members: str | tarfile.TarInfo, content: bytes = b"content") -> bytes:
+def make_tar(*members: str | tarfile.TarInfo, content: bytes = b"content") -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
         for member in members:
@@ -41,7 +41,7 @@ def tar(*members: str | tarfile.TarInfo, content: bytes = b"content") -> bytes:
     return out.getvalue()
 
 
-def packed(*members: str | zipfile.ZipInfo) -> bytes:
+def make_zip(*members: str | zipfile.ZipInfo) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for member in members:
@@ -50,58 +50,58 @@ def packed(*members: str | zipfile.ZipInfo) -> bytes:
 
 
 def write(path: Path, *members: str) -> Path:
-    path.write_bytes(packed(*members) if path.suffix == ".zip" else tar(*members))
+    path.write_bytes(make_zip(*members) if path.suffix == ".zip" else make_tar(*members))
     return path
 
 
-def left(root: Path) -> list[str]:
+def entries(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir())
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_unpacked_where_readers_look(tmp_path: Path, name: str) -> None:
+def test_archives_are_unpacked_where_readers_look(tmp_path: Path, name: str) -> None:
     inside, place = MEMBERS[name]
     root = tmp_path / "data"
     steps: list[int] = []
     unpack(write(tmp_path / name, inside), root, lambda done, total: steps.append(done), verify=False)
     assert (root / place).read_bytes() == b"content"
-    assert left(root) == [place.split("/")[0]]
+    assert entries(root) == [place.split("/")[0]]
     assert steps
-    with pytest.raises(UserError, match=r"expected no .* yet, found one; delete or rename"):
+    with pytest.raises(UserError, match=r"expected to create .*, found that it already exists; delete or rename"):
         unpack(tmp_path / name, root, verify=False)
 
 
-def test_wrong_checksum(tmp_path: Path) -> None:
+def test_wrong_checksum_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "cifar-10-python.tar.gz", "cifar-10-batches-py/test_batch")
     with pytest.raises(UserError, match=r"cifar-10-python\.tar\.gz: expected md5 c58f30108f718f92721af3b95e74349a"):
         unpack(path, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
 
-def member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+def tar_member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.type, info.linkname = kind, target
     return info
 
 
-def linked(name: str) -> zipfile.ZipInfo:
+def zip_symlink(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name)
     info.create_system, info.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
     return info
 
 
 UNSAFE = {
-    "absolute.tar": tar("good", "/tmp/unskew-evil"),
-    "parent.tar": tar("good", "a/../../evil"),
-    "symlink.tar": tar(member("a", tarfile.SYMTYPE, "/etc")),
-    "hardlink.tar": tar("good", member("a", tarfile.LNKTYPE, "good")),
-    "device.tar": tar(member("a", tarfile.CHRTYPE)),
-    "pipe.tar": tar(member("a", tarfile.FIFOTYPE)),
-    "backslash.tar": tar("..\\evil"),
-    "absolute.zip": packed("good", "/unskew-evil"),
-    "parent.zip": packed("good", "../evil"),
-    "drive.zip": packed("C:\\evil"),
-    "symlink.zip": packed(linked("a")),
+    "absolute.tar": make_tar("good", "/tmp/unskew-evil"),
+    "parent.tar": make_tar("good", "a/../../evil"),
+    "symlink.tar": make_tar(tar_member("a", tarfile.SYMTYPE, "/etc")),
+    "hardlink.tar": make_tar("good", tar_member("a", tarfile.LNKTYPE, "good")),
+    "device.tar": make_tar(tar_member("a", tarfile.CHRTYPE)),
+    "pipe.tar": make_tar(tar_member("a", tarfile.FIFOTYPE)),
+    "backslash.tar": make_tar("..\\evil"),
+    "absolute.zip": make_zip("good", "/unskew-evil"),
+    "parent.zip": make_zip("good", "../evil"),
+    "drive.zip": make_zip("C:\\evil"),
+    "symlink.zip": make_zip(zip_symlink("a")),
 }
 
 
@@ -112,23 +112,23 @@ def test_unsafe_members_are_refused(tmp_path: Path, kind: str) -> None:
     root = tmp_path / "in" / "data"
     with pytest.raises(UserError, match="expected plain files and folders inside the archive"):
         unpack(path, root)
-    assert left(root) == []
+    assert entries(root) == []
     assert not list(tmp_path.rglob("*evil*"))
 
 
 @pytest.mark.parametrize("name", ["CINIC-10.tar.gz", "UCI HAR Dataset.zip"])
 @pytest.mark.parametrize("keep", [0, 10, 0.5, -9, -4])
-def test_truncated(tmp_path: Path, name: str, keep: float) -> None:
+def test_truncated_archive_is_refused(tmp_path: Path, name: str, keep: float) -> None:
     path = write(tmp_path / name, *(f"train/{i}" for i in range(50)))
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * keep) if keep == 0.5 else int(keep)])
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * keep) if keep == 0.5 else int(keep)])
     with pytest.raises(UserError, match="expected a complete archive"):
         unpack(path, tmp_path / "data")
-    assert left(tmp_path / "data") == []
+    assert entries(tmp_path / "data") == []
 
 
-def test_altered_inside(tmp_path: Path) -> None:
-    """One wrong byte in the stored checksum of the whole, behind the last member."""
+def test_altered_archive_is_refused(tmp_path: Path) -> None:
+    """One wrong byte in the archive's own checksum, after the last member."""
     path = write(tmp_path / "CINIC-10.tar.gz", "train/a")
     data = bytearray(path.read_bytes())
     data[-6] ^= 1
@@ -137,7 +137,7 @@ def test_altered_inside(tmp_path: Path) -> None:
         unpack(path, tmp_path / "data")
 
 
-def test_unknown_and_absent(tmp_path: Path) -> None:
+def test_unknown_and_missing_archives_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"did you mean cifar-10-python\.tar\.gz\?"):
         unpack(write(tmp_path / "cifar-10-pyton.tar.gz", "a"), tmp_path)
     with pytest.raises(UserError, match="found no such file"):
@@ -152,32 +152,32 @@ CONTENT = {name: gzip.compress(name.encode(), mtime=0) for name in ("mnist", "fa
 def _small_idx(monkeypatch: pytest.MonkeyPatch) -> None:
     places = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}
     table = {n: (p, {FILE: hashlib.md5(CONTENT[n]).hexdigest()}) for n, p in places.items()}
-    monkeypatch.setattr(archives, "_IDX_PLACES", table)
+    monkeypatch.setattr(archives, "_IDX_FOLDERS", table)
 
 
 @pytest.mark.usefixtures("_small_idx")
-def test_idx_files_are_told_apart_by_checksum(tmp_path: Path) -> None:
+def test_idx_files_are_recognised_by_checksum(tmp_path: Path) -> None:
     for name, place in (("mnist", "MNIST/raw"), ("fashion-mnist", "FashionMNIST/raw")):
         (tmp_path / FILE).write_bytes(CONTENT[name])
         assert unpack(tmp_path / FILE, tmp_path) == tmp_path / place / FILE
     (tmp_path / FILE).write_bytes(b"other")
-    with pytest.raises(UserError, match=r"expected md5 .* \(mnist\), .* \(fashion-mnist\), found"):
+    with pytest.raises(UserError, match=r"expected md5 .* \(mnist\) or .* \(fashion-mnist\), found"):
         unpack(tmp_path / FILE, tmp_path)
 
 
 class Server(ThreadingHTTPServer):
-    """Answers with `body`, claiming `length` bytes."""
+    """Responds with `body` and a Content-Length of `length`."""
 
     body = b""
     length: int | None = None
-    asked = 0
+    requests = 0
 
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server = self.server
         assert isinstance(server, Server)
-        server.asked += 1
+        server.requests += 1
         if self.path.startswith("/gone"):
             self.send_error(404)
             return
@@ -186,8 +186,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(server.body)
 
-    def log_message(self, *words: object) -> None:
-        """Nothing on standard error."""
+    def log_message(self, *args: object) -> None:
+        """Print nothing to standard error."""
 
 
 @pytest.fixture
@@ -204,54 +204,60 @@ def remote(server: Server, name: str, content: bytes) -> RemoteFile:
     return RemoteFile(f"http://127.0.0.1:{server.server_port}/{name}", hashlib.md5(content).hexdigest())
 
 
-def test_download(server: Server, tmp_path: Path) -> None:
+def test_a_download_reports_progress_and_leaves_one_file(server: Server, tmp_path: Path) -> None:
     server.body = b"x" * 3_000_000
     steps: list[tuple[int, int | None]] = []
-    found = download(remote(server, "a.bin", server.body), tmp_path, lambda *step: steps.append(step))
-    assert found.read_bytes() == server.body
+    file = download_file(remote(server, "a.bin", server.body), tmp_path, lambda *step: steps.append(step))
+    assert file.read_bytes() == server.body
     assert steps[-1] == (3_000_000, 3_000_000)
-    assert left(tmp_path) == ["a.bin"]
+    assert entries(tmp_path) == ["a.bin"]
 
 
-def test_truncated_wrong_and_absent_answers(server: Server, tmp_path: Path) -> None:
+def test_truncated_wrong_and_missing_downloads_are_refused(server: Server, tmp_path: Path) -> None:
     server.body, server.length = b"x" * 100, 200
-    with pytest.raises(UserError, match=r"expected 200 bytes, found 100; try again, or fetch http://.*a\.bin by hand"):
-        download(remote(server, "a.bin", server.body), tmp_path)
+    with pytest.raises(
+        UserError, match=r"expected 200 bytes, found 100; try again, or download http://.*a\.bin yourself"
+    ):
+        download_file(remote(server, "a.bin", server.body), tmp_path)
     server.length = None
     with pytest.raises(UserError, match="expected md5"):
-        download(remote(server, "a.bin", b"other"), tmp_path)
-    with pytest.raises(UserError, match=r"404.*fetch http://.* by hand"):
-        download(remote(server, "gone", b""), tmp_path)
-    assert left(tmp_path) == []
+        download_file(remote(server, "a.bin", b"other"), tmp_path)
+    with pytest.raises(UserError, match=r"404.*download http://.* yourself"):
+        download_file(remote(server, "gone", b""), tmp_path)
+    assert entries(tmp_path) == []
 
 
-def test_no_server(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"http://127\.0\.0\.1:1/a\.bin: expected an answer.*unskew data unpack a\.bin"):
-        download(RemoteFile("http://127.0.0.1:1/a.bin", "0" * 32), tmp_path)
+def test_an_unreachable_server_is_reported_with_manual_steps(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"http://127\.0\.0\.1:1/a\.bin: expected a download.*unskew data unpack a\.bin"
+    ):
+        download_file(RemoteFile("http://127.0.0.1:1/a.bin", "0" * 32), tmp_path)
 
 
-def test_fetch_archive_once(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_is_downloaded_once(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "cifar-10-binary.tar.gz"
-    server.body = tar("cifar-10-batches-bin/test_batch.bin")
+    server.body = make_tar("cifar-10-batches-bin/test_batch.bin")
     local = remote(server, name, server.body)
     monkeypatch.setitem(ARCHIVES, name, replace(ARCHIVES[name], url=local.url, md5=local.md5))
-    assert fetch("cifar10", tmp_path) == [tmp_path / "cifar-10-batches-bin"]
-    assert fetch("cifar10", tmp_path) == []
-    assert (server.asked, left(tmp_path)) == (1, ["cifar-10-batches-bin"])
+    assert download_dataset("cifar10", tmp_path) == [tmp_path / "cifar-10-batches-bin"]
+    assert download_dataset("cifar10", tmp_path) == []
+    assert (server.requests, entries(tmp_path)) == (1, ["cifar-10-batches-bin"])
 
 
 @pytest.mark.usefixtures("_small_idx")
-def test_fetch_idx(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idx_files_are_downloaded_and_broken_ones_replaced(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(archives._MIRRORS, "mnist", f"http://127.0.0.1:{server.server_port}/")
     server.body = CONTENT["mnist"]
-    assert fetch("mnist", tmp_path) == [tmp_path / "MNIST/raw" / FILE]
-    assert fetch("mnist", tmp_path) == []
+    assert download_dataset("mnist", tmp_path) == [tmp_path / "MNIST/raw" / FILE]
+    assert download_dataset("mnist", tmp_path) == []
     (tmp_path / "MNIST/raw" / FILE).write_bytes(b"broken")
-    assert fetch("mnist", tmp_path) == [tmp_path / "MNIST/raw" / FILE]
+    assert download_dataset("mnist", tmp_path) == [tmp_path / "MNIST/raw" / FILE]
 
 
-def test_fetch_knows_its_datasets(tmp_path: Path) -> None:
-    assert {"cifar10", "cifar100", "mnist", "fashion-mnist", "emnist", "urbansound8k"} == set(remotes())
-    assert [len(remotes()[name]) for name in ("mnist", "fashion-mnist", "cifar10")] == [4, 4, 1]
-    with pytest.raises(UserError, match=r"expected a dataset with an address to fetch from.*found celeba"):
-        fetch("celeba", tmp_path)
+def test_only_datasets_with_an_official_address_can_be_downloaded(tmp_path: Path) -> None:
+    assert {"cifar10", "cifar100", "mnist", "fashion-mnist", "emnist", "urbansound8k"} == set(remote_files())
+    assert [len(remote_files()[name]) for name in ("mnist", "fashion-mnist", "cifar10")] == [4, 4, 1]
+    with pytest.raises(UserError, match=r"expected a dataset that can be downloaded.*found celeba"):
+        download_dataset("celeba", tmp_path)

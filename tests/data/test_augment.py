@@ -1,4 +1,4 @@
-"""Crop, flip and cutout against a loop over images, with the same draws."""
+"""Crop, flip and cutout compared with a loop over images with the same draws."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ OPTIONS = [
 
 
 def images(n: int = 40, shape: tuple[int, int, int] = SHAPE) -> Tensor:
-    """No pixel is 0, so that a 0 can only be padding."""
+    """Random images without zeros, so that a zero can only be padding."""
     return torch.randint(1, 256, (n, *shape), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
 
 
@@ -40,7 +40,7 @@ def draws(augment: Augment, n: int = 40, seed: int = 1, steps: int = 1) -> dict[
     return {name: t[0] for name, t in drawn.items()}
 
 
-def by_hand(augment: Augment, image: np.ndarray, offset: list[int], flip: bool, hole: list[int]) -> np.ndarray:
+def augment_image(augment: Augment, image: np.ndarray, offset: list[int], flip: bool, hole: list[int]) -> np.ndarray:
     """One image: pad with zeros, cut out a window, mirror it, normalise, blank a square."""
     _, height, width = image.shape
     p = augment.crop
@@ -56,13 +56,13 @@ def by_hand(augment: Augment, image: np.ndarray, offset: list[int], flip: bool, 
 
 
 @pytest.mark.parametrize("augment", OPTIONS)
-def test_equals_a_loop_over_images(augment: Augment) -> None:
+def test_apply_equals_a_loop_over_images(augment: Augment) -> None:
     x, draw = images(), draws(augment)
     out = augment.apply(x, draw, prepare())
     each = zip(x.numpy(), draw["offset"].tolist(), draw["flip"].tolist(), draw["hole"].tolist())
-    want = np.stack([by_hand(augment, *one) for one in each])
+    expected = np.stack([augment_image(augment, *one) for one in each])
     assert out.dtype == torch.float32
-    torch.testing.assert_close(out.double(), torch.from_numpy(want), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out.double(), torch.from_numpy(expected), rtol=1e-5, atol=1e-5)
     assert not torch.allclose(out, prepare()(x))
 
 
@@ -75,7 +75,7 @@ def test_padding_is_zero_before_normalisation() -> None:
     assert torch.equal(out[0, :, 2:], prepare()(x)[0, :, :-2])
 
 
-def test_middle_window_is_the_image() -> None:
+def test_the_middle_window_is_the_image() -> None:
     augment, x = Augment(crop=2), images(1)
     draw = {"offset": torch.tensor([[2, 2]]), "flip": torch.tensor([False]), "hole": torch.zeros(1, 2).long()}
     assert torch.equal(augment.apply(x, draw, prepare()), prepare()(x))
@@ -99,21 +99,21 @@ def test_cutout_is_zero_after_normalisation_and_clipped(hole: tuple[int, int], b
     assert torch.equal(out[out != 0], prepare()(x)[out != 0])
 
 
-def test_no_option_is_no_change() -> None:
+def test_without_options_rows_are_not_changed() -> None:
     augment, x = Augment(), images()
     assert not augment
     assert all(OPTIONS)
     assert torch.equal(augment.apply(x, draws(augment), prepare()), prepare()(x))
 
 
-def test_rows_stay_as_they_were() -> None:
+def test_input_rows_are_not_modified() -> None:
     x = images()
     before = x.clone()
     OPTIONS[-1].apply(x, draws(OPTIONS[-1]), prepare())
     assert torch.equal(x, before)
 
 
-def test_draws_follow_the_generator_alone() -> None:
+def test_draws_depend_only_on_the_generator() -> None:
     augment = OPTIONS[-1]
     torch.manual_seed(0)
     a = draws(augment)
@@ -123,16 +123,16 @@ def test_draws_follow_the_generator_alone() -> None:
     assert not any(torch.equal(a[name], other[name]) for name in a)
 
 
-def test_one_option_shifts_no_other() -> None:
-    """Numbers are drawn for every option, used or not."""
+def test_one_option_does_not_change_the_draws_of_another() -> None:
+    """Numbers are drawn for every option, even if it is off."""
     both, crop, flip = Augment(crop=3, flip=True, cutout=4), Augment(crop=3), Augment(flip=True, cutout=4)
     assert torch.equal(draws(both)["offset"], draws(crop)["offset"])
     assert torch.equal(draws(both)["flip"], draws(flip)["flip"])
     assert torch.equal(draws(both)["hole"], draws(flip)["hole"])
 
 
-def test_draws_cover_what_they_may() -> None:
-    """2000 draws: offsets 0..2p, holes in every row and column, half of the images flipped (5 deviations: 0.056)."""
+def test_draws_cover_their_range() -> None:
+    """2000 draws: offsets 0..2p, holes in every row and column, half of the images flipped (5 std: 0.056)."""
     draw = draws(Augment(crop=3, flip=True, cutout=4), n=2000)
     assert set(draw["offset"].flatten().tolist()) == set(range(7))
     assert set(draw["hole"][:, 0].tolist()) == set(range(6))
@@ -141,7 +141,7 @@ def test_draws_cover_what_they_may() -> None:
     assert not draws(Augment(crop=3), n=2000)["flip"].any()
 
 
-def test_shape_of_draws() -> None:
+def test_draws_have_one_entry_per_step_and_row() -> None:
     drawn = OPTIONS[-1].draw(np.random.default_rng(0), 5, 4, SHAPE)
     assert {name: tuple(t.shape) for name, t in drawn.items()} == {
         "offset": (5, 4, 2),
@@ -150,27 +150,27 @@ def test_shape_of_draws() -> None:
     }
 
 
-def test_rows_augmented_once_stay_raw_rows() -> None:
-    """The same numbers as at every access, before normalisation; train and test rows are drawn apart."""
+def test_rows_augmented_once_are_raw_rows() -> None:
+    """The same result as augmenting at every access, before normalisation; train and test rows have different draws."""
     augment, x = Augment(crop=2, flip=True), images()
     drawn = augment.draw(np.random.default_rng((STREAM, 5, 1)), 1, len(x), SHAPE)
-    once = augment.once(x, seed=5, split=1)
+    once = augment.apply_once(x, seed=5, split=1)
     assert once.dtype == torch.uint8
-    want = augment.apply(x, {name: t[0] for name, t in drawn.items()}, prepare())
-    torch.testing.assert_close(prepare()(once), want)
-    assert not torch.equal(once, augment.once(x, seed=5, split=0))
-    assert not torch.equal(once, augment.once(x, seed=6, split=1))
+    expected = augment.apply(x, {name: t[0] for name, t in drawn.items()}, prepare())
+    torch.testing.assert_close(prepare()(once), expected)
+    assert not torch.equal(once, augment.apply_once(x, seed=5, split=0))
+    assert not torch.equal(once, augment.apply_once(x, seed=6, split=1))
 
 
-def test_many_rows_are_augmented_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_size_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     augment, x = Augment(crop=2, flip=True), images()
-    want = augment.once(x, 0, 0)
-    monkeypatch.setattr("unskew.data.augment.AT_ONCE", 7)
-    assert torch.equal(augment.once(x, 0, 0), want)
+    expected = augment.apply_once(x, 0, 0)
+    monkeypatch.setattr("unskew.data.augment.CHUNK_ROWS", 7)
+    assert torch.equal(augment.apply_once(x, 0, 0), expected)
 
 
 @pytest.mark.parametrize(("frozen", "test"), [(False, False), (True, False), (False, True), (True, True)])
-def test_a_run_trains_and_scores_the_rows_asked_for(frozen: bool, test: bool) -> None:
+def test_a_run_augments_the_configured_rows(frozen: bool, test: bool) -> None:
     x, y = images(60, (3, 8, 8)), torch.arange(60) % 3
     data = us.from_arrays(x[:40], y[:40], name="toy", x_test=x[40:], y_test=y[40:])
     augment = {"crop": 2, "flip": True, "frozen": frozen, "test": test}
@@ -181,7 +181,7 @@ def test_a_run_trains_and_scores_the_rows_asked_for(frozen: bool, test: bool) ->
     assert torch.equal(context.splits["test"][0], x[40:]) == (not test)
     assert bool(context.client_rows.augment) == (not frozen)
     assert torch.equal(prepared.dataset.train.x, context.client_rows.x)
-    told = [line for line in prepared.header if line.startswith("augment")]
-    assert len(told) == (frozen or test)
-    assert all(("training rows" in line, "test rows" in line) == (frozen, test) for line in told)
+    lines = [line for line in prepared.header if line.startswith("augment")]
+    assert len(lines) == (frozen or test)
+    assert all(("training rows" in line, "test rows" in line) == (frozen, test) for line in lines)
     prepared.federation.engine.close()

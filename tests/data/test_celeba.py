@@ -1,4 +1,4 @@
-"""CelebA on a small tree in the official layout."""
+"""CelebA in a small folder in the official layout."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ def value(row: int, attribute: str) -> int:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Eight faces: a grey ramp downwards, so that the cut shows, brighter from image to image."""
+    """Eight images with a vertical grey ramp, which reveals the crop; each is brighter than the one before."""
     folder = tmp_path / "celeba"
     (folder / "img_align_celeba").mkdir(parents=True)
     for i, name in enumerate(NAMES):
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_default(folder: Path) -> None:
+def test_smiling_is_the_default_label(folder: Path) -> None:
     data = load("celeba", folder.parent, verify=False)
     assert (data.name, data.shape, data.classes) == ("celeba:Smiling", (3, 64, 64), ("not Smiling", "Smiling"))
     assert data.train.x.dtype == torch.uint8
@@ -49,16 +49,16 @@ def test_default(folder: Path) -> None:
     assert data.test.group.tolist() == [1, 1, 9]
 
 
-def test_another_attribute(folder: Path) -> None:
+def test_the_attribute_after_the_colon_is_the_label(folder: Path) -> None:
     data = load("celeba:Male", folder.parent, verify=False)
     assert (data.name, data.classes) == ("celeba:Male", ("not Male", "Male"))
     assert data.train.y.tolist() == [0, 0, 1, 1]
 
 
-def test_centre_square(folder: Path) -> None:
+def test_the_centre_square_is_resized(folder: Path) -> None:
     full = celeba(folder.parent, size=178, verify=False)
-    want = torch.arange(20, 198) // 2 + 10
-    assert (full.train.x[1, 0, :, 90].int() - want).abs().max() <= 2
+    expected = torch.arange(20, 198) // 2 + 10
+    assert (full.train.x[1, 0, :, 90].int() - expected).abs().max() <= 2
     small = celeba(folder.parent, size=2, verify=False)
     assert (small.train.x[1, 0, :, 0].int() - torch.tensor([42, 86])).abs().max() <= 4
     for size in (0, 179):
@@ -67,14 +67,14 @@ def test_centre_square(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
-        ("celeba:Smilling", "among 5_o_Clock_Shadow, Male, Smiling, Young, found Smilling; did you mean Smiling"),
+        ("celeba:Smilling", "5_o_Clock_Shadow, Male, Smiling, Young, found Smilling; did you mean Smiling"),
         ("celeba:", "found nothing"),
     ],
 )
-def test_unknown_attribute(folder: Path, name: str, said: str) -> None:
-    with pytest.raises(UserError, match=f"celeba: expected an attribute .*{said}"):
+def test_unknown_attributes_are_refused(folder: Path, name: str, message: str) -> None:
+    with pytest.raises(UserError, match=f"celeba: expected one of the attributes .*{message}"):
         load(name, folder.parent, verify=False)
 
 
@@ -116,10 +116,10 @@ Edit = Callable[[list[str]], list[str]]
 
 
 @pytest.mark.parametrize(
-    ("file", "edit", "said"),
+    ("file", "edit", "message"),
     [
-        ("list_attr_celeba.txt", lambda lines: lines[:-1], r"as its first line says \(8\), found 7"),
-        ("list_attr_celeba.txt", lambda lines: [], r"as its first line says \(nothing\), found 0"),
+        ("list_attr_celeba.txt", lambda lines: lines[:-1], r"the number of images in its first line \(8\), found 7"),
+        ("list_attr_celeba.txt", lambda lines: [], r"the number of images in its first line \(nothing\), found 0"),
         ("list_attr_celeba.txt", lambda lines: [*lines[:-1], lines[-1][:-2]], "5 words .*in line 10"),
         ("list_attr_celeba.txt", lambda lines: [*lines[:-1], "000008.jpg 0 0 0 0"], "with -1 or 1 as word 4.*line 10"),
         ("list_attr_celeba.txt", lambda lines: ["7", *lines[1:-1]], "a line for 000008.jpg"),
@@ -130,8 +130,8 @@ Edit = Callable[[list[str]], list[str]]
         ("list_eval_partition.txt", lambda lines: [*lines, lines[0]], "found 000001.jpg again in line 9"),
     ],
 )
-def test_bad_lists_are_refused_by_name(folder: Path, file: str, edit: Edit, said: str) -> None:
+def test_bad_lists_are_refused_by_name(folder: Path, file: str, edit: Edit, message: str) -> None:
     path = folder / file
     path.write_text("".join(f"{line}\n" for line in edit(path.read_text().splitlines())))
-    with pytest.raises(UserError, match=rf"{file}: expected .*{said}"):
+    with pytest.raises(UserError, match=rf"{file}: expected .*{message}"):
         load("celeba", folder.parent, verify=False)

@@ -1,4 +1,4 @@
-"""CIFAR readers on small trees in the official layouts."""
+"""CIFAR readers on small folders in the official layouts."""
 
 import pickle
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def batch(seed: int, rows: int = 4, classes: int = 10) -> Batch:
     return rng.integers(0, 256, (rows, 3072), dtype=np.uint8), rng.integers(0, classes, rows)
 
 
-def ten_binary(root: Path) -> None:
+def write_cifar10_binary(root: Path) -> None:
     folder = root / "cifar-10-batches-bin"
     folder.mkdir()
     for i in range(6):
@@ -27,7 +27,7 @@ def ten_binary(root: Path) -> None:
         np.concatenate([y[:, None].astype(np.uint8), x], axis=1).tofile(folder / name)
 
 
-def ten_python(root: Path) -> None:
+def write_cifar10_python(root: Path) -> None:
     folder = root / "cifar-10-batches-py"
     folder.mkdir()
     for i in range(6):
@@ -42,7 +42,7 @@ def ten_python(root: Path) -> None:
         (folder / name).write_bytes(pickle.dumps(content, protocol=2))
 
 
-def hundred_binary(root: Path) -> None:
+def write_cifar100_binary(root: Path) -> None:
     folder = root / "cifar-100-binary"
     folder.mkdir()
     for i, name in enumerate(("train.bin", "test.bin")):
@@ -51,7 +51,7 @@ def hundred_binary(root: Path) -> None:
         np.concatenate([labels, x], axis=1).tofile(folder / name)
 
 
-def hundred_python(root: Path) -> None:
+def write_cifar100_python(root: Path) -> None:
     folder = root / "cifar-100-python"
     folder.mkdir()
     for i, name in enumerate(("train", "test")):
@@ -60,9 +60,9 @@ def hundred_python(root: Path) -> None:
         (folder / name).write_bytes(pickle.dumps(content, protocol=2))
 
 
-@pytest.mark.parametrize("tree", [ten_binary, ten_python])
-def test_cifar10(tmp_path: Path, tree: Callable[[Path], None]) -> None:
-    tree(tmp_path)
+@pytest.mark.parametrize("write", [write_cifar10_binary, write_cifar10_python])
+def test_cifar10_is_read_from_both_layouts(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    write(tmp_path)
     data = load("cifar10", tmp_path, verify=False)
     x = np.concatenate([batch(i)[0] for i in range(5)]).reshape(20, 3, 32, 32)
     assert np.array_equal(data.train.x.numpy(), x)
@@ -71,9 +71,9 @@ def test_cifar10(tmp_path: Path, tree: Callable[[Path], None]) -> None:
     assert (data.shape, data.num_classes, data.classes[3]) == ((3, 32, 32), 10, "cat")
 
 
-@pytest.mark.parametrize("tree", [hundred_binary, hundred_python])
-def test_cifar100_uses_fine_labels(tmp_path: Path, tree: Callable[[Path], None]) -> None:
-    tree(tmp_path)
+@pytest.mark.parametrize("write", [write_cifar100_binary, write_cifar100_python])
+def test_cifar100_uses_fine_labels(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    write(tmp_path)
     data = load("cifar100", tmp_path, verify=False)
     assert np.array_equal(data.train.x.numpy().reshape(4, -1), batch(0, classes=100)[0])
     assert np.array_equal(data.train.y.numpy(), batch(0, classes=100)[1])
@@ -82,47 +82,51 @@ def test_cifar100_uses_fine_labels(tmp_path: Path, tree: Callable[[Path], None])
     assert len(set(data.classes)) == 100
 
 
-def refused(root: Path, name: str, said: str, verify: bool = False) -> None:
-    with pytest.raises(UserError, match=said):
+def check_refused(root: Path, name: str, message: str, verify: bool = False) -> None:
+    with pytest.raises(UserError, match=message):
         load(name, root, verify=verify)
 
 
-@pytest.mark.parametrize(("tree", "file"), [(ten_binary, "data_batch_1.bin"), (ten_python, "data_batch_1")])
-def test_wrong_checksum_is_refused_by_name(tmp_path: Path, tree: Callable[[Path], None], file: str) -> None:
-    tree(tmp_path)
-    refused(tmp_path, "cifar10", rf"{file}: expected md5 [0-9a-f]{{32}}, found [0-9a-f]{{32}}; .*download", verify=True)
+@pytest.mark.parametrize(
+    ("write", "file"), [(write_cifar10_binary, "data_batch_1.bin"), (write_cifar10_python, "data_batch_1")]
+)
+def test_wrong_checksum_is_refused_by_name(tmp_path: Path, write: Callable[[Path], None], file: str) -> None:
+    write(tmp_path)
+    check_refused(
+        tmp_path, "cifar10", rf"{file}: expected md5 [0-9a-f]{{32}}, found [0-9a-f]{{32}}; .*download", verify=True
+    )
 
 
-def test_wrong_size_is_refused_where_no_checksum_is_known(tmp_path: Path) -> None:
-    hundred_binary(tmp_path)
-    refused(tmp_path, "cifar100", r"train\.bin: expected 153700000 bytes, found 12296", verify=True)
+def test_wrong_size_is_refused_if_no_checksum_is_known(tmp_path: Path) -> None:
+    write_cifar100_binary(tmp_path)
+    check_refused(tmp_path, "cifar100", r"train\.bin: expected 153700000 bytes, found 12296", verify=True)
 
 
 def test_truncated_binary_is_refused(tmp_path: Path) -> None:
-    ten_binary(tmp_path)
+    write_cifar10_binary(tmp_path)
     file = tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin"
     file.write_bytes(file.read_bytes()[:-1])
-    refused(tmp_path, "cifar10", r"data_batch_3\.bin: expected one or more records of 3073 bytes")
+    check_refused(tmp_path, "cifar10", r"data_batch_3\.bin: expected one or more records of 3073 bytes")
 
 
 def test_truncated_pickle_is_refused(tmp_path: Path) -> None:
-    ten_python(tmp_path)
+    write_cifar10_python(tmp_path)
     file = tmp_path / "cifar-10-batches-py" / "data_batch_3"
     file.write_bytes(file.read_bytes()[:-100])
-    refused(tmp_path, "cifar10", "data_batch_3: expected a pickle")
+    check_refused(tmp_path, "cifar10", "data_batch_3: expected a pickle")
 
 
 def test_mislabelled_binary_is_refused(tmp_path: Path) -> None:
-    ten_binary(tmp_path)
+    write_cifar10_binary(tmp_path)
     file = tmp_path / "cifar-10-batches-bin" / "test_batch.bin"
     content = bytearray(file.read_bytes())
     content[3073] = 10
     file.write_bytes(content)
-    refused(tmp_path, "cifar10", r"test_batch\.bin: expected labels from 0 to 9, found 10 in row 1")
+    check_refused(tmp_path, "cifar10", r"test_batch\.bin: expected labels from 0 to 9, found 10 in row 1")
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, 10]}, "found 10 in row 1"),
         ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0]}, "expected 2 integers in labels"),
@@ -130,34 +134,34 @@ def test_mislabelled_binary_is_refused(tmp_path: Path) -> None:
         ({b"data": np.zeros((2, 3072), np.float32), b"labels": [0, 1]}, "expected data as uint8"),
         ({b"data": [1, 2], b"labels": [0, 1]}, "expected data as uint8"),
         ({b"data": np.zeros((2, 3072), np.uint8), b"fine_labels": [0, 1]}, "found data, fine_labels"),
-        ([1, 2], "found no dict but list"),
+        ([1, 2], "found a value of type list"),
     ],
 )
-def test_pickles_of_other_content_are_refused(tmp_path: Path, content: object, said: str) -> None:
-    ten_python(tmp_path)
+def test_pickles_of_other_content_are_refused(tmp_path: Path, content: object, message: str) -> None:
+    write_cifar10_python(tmp_path)
     (tmp_path / "cifar-10-batches-py" / "data_batch_2").write_bytes(pickle.dumps(content, protocol=2))
-    refused(tmp_path, "cifar10", f"data_batch_2: .*{said}")
+    check_refused(tmp_path, "cifar10", f"data_batch_2: .*{message}")
 
 
 def test_ragged_labels_are_refused(tmp_path: Path) -> None:
-    ten_python(tmp_path)
+    write_cifar10_python(tmp_path)
     content = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [[0], [1, 2]]}
     (tmp_path / "cifar-10-batches-py" / "data_batch_2").write_bytes(pickle.dumps(content, protocol=2))
-    refused(tmp_path, "cifar10", "data_batch_2: expected 2 integers in labels")
+    check_refused(tmp_path, "cifar10", "data_batch_2: expected 2 integers in labels")
 
 
-def test_missing_files_are_listed_with_the_way_out(tmp_path: Path) -> None:
-    ten_binary(tmp_path)
+def test_missing_files_are_listed_with_a_hint(tmp_path: Path) -> None:
+    write_cifar10_binary(tmp_path)
     (tmp_path / "cifar-10-batches-bin" / "data_batch_4.bin").unlink()
-    refused(
+    check_refused(
         tmp_path,
         "cifar10",
         r"(?s)cifar-10-batches-bin: data_batch_4\.bin\n.*cifar-10-batches-py.*UNSKEW_DATA.*--data-dir",
     )
 
 
-def test_binary_is_preferred_and_complete_python_is_found(tmp_path: Path) -> None:
-    ten_python(tmp_path)
+def test_a_complete_layout_is_used_if_another_is_incomplete(tmp_path: Path) -> None:
+    write_cifar10_python(tmp_path)
     (tmp_path / "cifar-10-batches-bin").mkdir()
     data: Dataset = load("cifar10", tmp_path, verify=False)
     assert len(data.train) == 20

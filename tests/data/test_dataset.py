@@ -1,4 +1,4 @@
-"""Value types: what they refuse, how rows are prepared, and rows held out for validation."""
+"""`Split` and `Dataset`: refused values, prepared rows, and rows held out for validation."""
 
 import dataclasses
 
@@ -16,13 +16,13 @@ def images(rows: int = 12, classes: int = 3) -> Split:
     return Split(x, torch.arange(rows) % classes, np.arange(rows) // 2)
 
 
-def made(**changes: object) -> Dataset:
+def make_dataset(**changes: object) -> Dataset:
     base = Dataset("toy", images(), images(6), ("a", "b", "c"), (0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
 
 
 def test_prepare_scales_and_standardises_each_channel() -> None:
-    data = made()
+    data = make_dataset()
     x = data.train.x
     out = data.prepare(x)
     mean, std = torch.tensor(data.mean).view(1, 3, 1, 1), torch.tensor(data.std).view(1, 3, 1, 1)
@@ -30,7 +30,7 @@ def test_prepare_scales_and_standardises_each_channel() -> None:
     torch.testing.assert_close(out, (x.float() / 255 - mean) / std)
 
 
-def test_prepare_leaves_floats_and_their_memory_alone() -> None:
+def test_prepare_copies_floats_unchanged() -> None:
     x = torch.rand(4, 5)
     data = Dataset("table", Split(x, torch.zeros(4, dtype=torch.int64)), Split(x, torch.zeros(4).long()), ("only",))
     out = data.prepare(x)
@@ -39,8 +39,8 @@ def test_prepare_leaves_floats_and_their_memory_alone() -> None:
     assert float(x.max()) < 1
 
 
-def test_prepare_lets_gradients_through() -> None:
-    data = made(
+def test_prepare_is_differentiable() -> None:
+    data = make_dataset(
         train=Split(torch.rand(2, 3, 4, 4), torch.zeros(2).long()),
         test=Split(torch.rand(1, 3, 4, 4), torch.ones(1).long()),
     )
@@ -51,28 +51,28 @@ def test_prepare_lets_gradients_through() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_the_numbers_of_a_preparation_can_be_read(known: bool) -> None:
-    data = made() if known else made(mean=None, std=None)
-    prepare = data.preparer(torch.device("cpu"), torch.float64)
+def test_input_scaling_exposes_mean_and_std(known: bool) -> None:
+    data = make_dataset() if known else make_dataset(mean=None, std=None)
+    prepare = data.input_scaling(torch.device("cpu"), torch.float64)
     assert prepare.dtype == torch.float64
     if known:
-        assert prepare.centre is not None
-        assert prepare.width is not None
-        assert torch.equal(prepare.centre.flatten(), torch.tensor(data.mean))
-        assert torch.equal(prepare.width.flatten(), torch.tensor(data.std))
+        assert prepare.mean is not None
+        assert prepare.std is not None
+        assert torch.equal(prepare.mean.flatten(), torch.tensor(data.mean))
+        assert torch.equal(prepare.std.flatten(), torch.tensor(data.std))
     else:
-        assert prepare.centre is prepare.width is None
-    # In float32 first, whatever the run's precision: so a run in float64 sees the rows of one in float32.
+        assert prepare.mean is prepare.std is None
+    # Scaling is always in float32, so runs in float64 and in float32 see the same rows.
     assert torch.equal(prepare(data.train.x), data.prepare(data.train.x).double())
 
 
-def test_shape_properties() -> None:
-    data = made()
+def test_shape_channels_and_classes_describe_the_rows() -> None:
+    data = make_dataset()
     assert (data.shape, data.channels, data.num_classes, len(data.train)) == ((3, 4, 4), 3, 3, 12)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"train": Split(torch.rand(3, 2), torch.zeros(2).long())}, "3 rows in x and 2 labels"),
         ({"train": Split(torch.rand(3, 2).double(), torch.zeros(3).long())}, "uint8 or float32"),
@@ -90,12 +90,12 @@ def test_shape_properties() -> None:
         ({"std": (0.2, 0.0, 0.2)}, "std above 0"),
     ],
 )
-def test_refusals_name_the_dataset(changes: dict[str, object], said: str) -> None:
-    with pytest.raises(UserError, match=f"^toy.*{said}"):
-        made(**changes)
+def test_errors_name_the_dataset(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=f"^toy.*{message}"):
+        make_dataset(**changes)
 
 
-def test_hold_out_is_pure_and_disjoint() -> None:
+def test_hold_out_is_deterministic_and_disjoint() -> None:
     rows = 60
     x = torch.arange(rows, dtype=torch.float32)[:, None]
     data = Dataset(
@@ -118,9 +118,9 @@ def test_hold_out_is_pure_and_disjoint() -> None:
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, float("nan")])
 def test_hold_out_refuses_a_fraction_out_of_range(fraction: float) -> None:
     with pytest.raises(UserError, match="toy: expected a fraction between 0 and 1"):
-        made().hold_out(fraction, 0)
+        make_dataset().hold_out(fraction, 0)
 
 
 def test_hold_out_twice_is_refused() -> None:
     with pytest.raises(UserError, match="expected no validation split yet"):
-        made().hold_out(0.3, 0).hold_out(0.3, 0)
+        make_dataset().hold_out(0.3, 0).hold_out(0.3, 0)

@@ -14,7 +14,7 @@ from unskew.data.npz import npz
 Y = np.arange(20) % 4
 
 
-def saved(tmp_path: Path, **arrays: Any) -> Path:
+def save(tmp_path: Path, **arrays: Any) -> Path:
     path = tmp_path / "mine.npz"
     np.savez(path, **arrays)
     return path
@@ -38,8 +38,10 @@ def pixels(*shape: int) -> np.ndarray:
         (pixels(9).astype(np.int64), (9,), torch.float32),
     ],
 )
-def test_layouts(tmp_path: Path, x: np.ndarray, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    path = saved(tmp_path, x=x, y=Y, extra=np.zeros(3))
+def test_npz_and_arrays_give_the_same_layout(
+    tmp_path: Path, x: np.ndarray, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    path = save(tmp_path, x=x, y=Y, extra=np.zeros(3))
     data = npz(path)
     assert (data.shape, data.train.x.dtype, data.name) == (shape, dtype, "mine")
     assert (len(data.train), len(data.test)) == (16, 4)
@@ -48,7 +50,7 @@ def test_layouts(tmp_path: Path, x: np.ndarray, shape: tuple[int, ...], dtype: t
     assert torch.equal(same.test.x, data.test.x)
 
 
-def test_pixels_keep_their_place() -> None:
+def test_channels_are_moved_to_the_front() -> None:
     x = pixels(6, 5, 3)
     data = from_arrays(x, Y, x_test=x, y_test=Y)
     assert np.array_equal(data.train.x.numpy(), x.transpose(0, 3, 1, 2))
@@ -71,8 +73,8 @@ IS_TEST = np.arange(20) >= 15
               np.where(IS_TEST, b"test", b"train")]
 )  # fmt: skip
 @pytest.mark.parametrize("key", ["split", "is_test"])
-def test_split_of_the_file(tmp_path: Path, marks: np.ndarray, key: str) -> None:
-    path = saved(tmp_path, x=np.arange(20.0)[:, None], y=Y, group=np.arange(20) // 2, **{key: marks})
+def test_split_array_chooses_the_test_rows(tmp_path: Path, marks: np.ndarray, key: str) -> None:
+    path = save(tmp_path, x=np.arange(20.0)[:, None], y=Y, group=np.arange(20) // 2, **{key: marks})
     data = npz(path)
     assert data.test.x[:, 0].tolist() == [15, 16, 17, 18, 19]
     assert data.train.x[:, 0].tolist() == list(range(15))
@@ -80,8 +82,8 @@ def test_split_of_the_file(tmp_path: Path, marks: np.ndarray, key: str) -> None:
     assert data.test.group.tolist() == [7, 8, 8, 9, 9]
 
 
-def test_test_fraction_and_seed(tmp_path: Path) -> None:
-    path = saved(tmp_path, x=np.arange(20.0)[:, None], y=Y)
+def test_fraction_and_seed_choose_the_test_rows(tmp_path: Path) -> None:
+    path = save(tmp_path, x=np.arange(20.0)[:, None], y=Y)
     half, again, other = npz(path, test=0.5, seed=3), npz(path, test=0.5, seed=3), npz(path, test=0.5, seed=4)
     assert len(half.test) == 10
     assert torch.bincount(half.test.y).max() <= 3
@@ -89,22 +91,22 @@ def test_test_fraction_and_seed(tmp_path: Path) -> None:
     assert not torch.equal(half.test.x, other.test.x)
 
 
-def test_labels_as_text(tmp_path: Path) -> None:
+def test_text_labels_are_matched_to_class_names(tmp_path: Path) -> None:
     names = np.array(["dog", "cat", "owl", "bee"])
-    data = npz(saved(tmp_path, x=pixels(2, 2), y=names[Y]))
+    data = npz(save(tmp_path, x=pixels(2, 2), y=names[Y]))
     assert data.classes == ("bee", "cat", "dog", "owl")
     ordered = from_arrays(pixels(2, 2), names[Y], classes=list(names), x_test=pixels(2, 2), y_test=names[Y])
     assert ordered.train.y.tolist() == Y.tolist()
 
 
-def test_class_names(tmp_path: Path) -> None:
-    data = npz(saved(tmp_path, x=pixels(2, 2), y=Y, classes=np.array(list("abcde"))))
+def test_class_names_are_read_from_the_file(tmp_path: Path) -> None:
+    data = npz(save(tmp_path, x=pixels(2, 2), y=Y, classes=np.array(list("abcde"))))
     assert data.classes == tuple("abcde")
-    assert npz(saved(tmp_path, x=pixels(2, 2), y=Y)).classes == ("0", "1", "2", "3")
+    assert npz(save(tmp_path, x=pixels(2, 2), y=Y)).classes == ("0", "1", "2", "3")
 
 
 @pytest.mark.parametrize(
-    ("arrays", "said"),
+    ("arrays", "message"),
     [
         ({"images": pixels(2), "labels": Y}, "expected the keys x and y, found images, labels"),
         ({"x": pixels(2), "y": Y.astype(float)}, r"expected y as integers or strings, found float64; try y\.astype"),
@@ -122,33 +124,33 @@ def test_class_names(tmp_path: Path) -> None:
         ({"x": np.full((20, 2), 1e300), "y": Y}, "expected finite numbers in float32"),
         ({"x": pixels(2), "y": Y, "classes": np.array(["a", "b"])}, "labels from 0 to 1"),
         ({"x": pixels(2), "y": Y.astype(str), "classes": np.array(["0", "1"])}, "found 2, 3"),
-        ({"x": pixels(2), "y": Y, "split": np.arange(20)}, "expected split to hold 0 and 1 only, found 2"),
-        ({"x": pixels(2), "y": Y, "split": np.full(20, "val")}, "train and test only, found val"),
+        ({"x": pixels(2), "y": Y, "split": np.arange(20)}, "expected split to contain only 0 and 1, found 2"),
+        ({"x": pixels(2), "y": Y, "split": np.full(20, "val")}, "only train and test, found val"),
         ({"x": pixels(2), "y": Y, "split": np.zeros(3)}, r"expected split of shape \[20\]"),
         ({"x": pixels(2), "y": Y, "split": np.zeros(20)}, "test split: expected at least one row"),
         ({"x": np.array([{}] * 20), "y": Y}, "could not read x"),
     ],
 )
-def test_refusals(tmp_path: Path, arrays: dict[str, np.ndarray], said: str) -> None:
-    with pytest.raises(UserError, match=f"mine.*{said}"):
-        npz(saved(tmp_path, **arrays))
+def test_bad_arrays_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(UserError, match=f"mine.*{message}"):
+        npz(save(tmp_path, **arrays))
 
 
-def test_fraction_beside_a_split_is_refused(tmp_path: Path) -> None:
+def test_fraction_with_a_split_array_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="found both"):
-        load(str(saved(tmp_path, x=pixels(2), y=Y, split=IS_TEST)), tmp_path, test=0.3)
+        load(str(save(tmp_path, x=pixels(2), y=Y, split=IS_TEST)), tmp_path, test=0.3)
 
 
 @pytest.mark.parametrize("keep", [0, 10, 200, -10])
 def test_truncated_or_other_files_are_refused(tmp_path: Path, keep: int) -> None:
-    path = saved(tmp_path, x=pixels(2, 2), y=Y)
+    path = save(tmp_path, x=pixels(2, 2), y=Y)
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(UserError, match=r"mine\.npz: expected"):
         npz(path)
 
 
 def test_altered_content_is_refused(tmp_path: Path) -> None:
-    path = saved(tmp_path, x=pixels(2, 2), y=Y)
+    path = save(tmp_path, x=pixels(2, 2), y=Y)
     content = bytearray(path.read_bytes())
     content[200] ^= 255
     path.write_bytes(content)
@@ -157,7 +159,7 @@ def test_altered_content_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"x_test": pixels(2)}, "x_test and y_test together"),
         ({"x_test": pixels(2), "y_test": Y, "test": 0.1}, "give one of these"),
@@ -167,17 +169,17 @@ def test_altered_content_is_refused(tmp_path: Path) -> None:
         ({"test": 2.0}, "between 0 and 1"),
     ],
 )
-def test_arrays_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=f"^arrays.*{said}"):
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=f"^arrays.*{message}"):
         from_arrays(pixels(2), Y, **options)
 
 
 def test_ragged_lists_are_refused() -> None:
-    with pytest.raises(UserError, match="arrays that NumPy can hold"):
+    with pytest.raises(UserError, match="arrays that NumPy can convert"):
         from_arrays([[1], [1, 2]], [0, 1])
 
 
-def test_scale_of_arrays() -> None:
+def test_prepare_uses_the_given_mean_and_std() -> None:
     data = from_arrays(
         pixels(6, 5, 3), Y, mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5], group=list("abcd") * 5, name="pets"
     )
@@ -187,7 +189,7 @@ def test_scale_of_arrays() -> None:
     assert len(data.train.group) == len(data.train)
 
 
-def test_a_row_is_named_by_the_number_that_its_owner_knows() -> None:
+def test_errors_use_the_callers_row_numbers() -> None:
     x = np.zeros((20, 2), "float32")
     x[13, 1] = np.nan
     with pytest.raises(UserError, match=r"first in row 13\)"):

@@ -1,4 +1,4 @@
-"""What every split promises, whatever is asked: each row once, an end, the sizes it says."""
+"""Properties of every split: each row is assigned once, drawing ends, and sizes are as promised."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def sizes(parts: ClientRowNumbers) -> np.ndarray:
     return np.array([len(row) for row in parts.rows])
 
 
-def check(parts: ClientRowNumbers, total: int, clients: int) -> None:
+def check_complete(parts: ClientRowNumbers, total: int, clients: int) -> None:
     assert len(parts.rows) == clients
     assert all(row.dtype == np.int64 for row in parts.rows)
     assert np.array_equal(np.sort(np.concatenate(parts.rows)), np.arange(total))
@@ -50,7 +50,7 @@ def test_iid_gives_equal_sizes_and_equal_shares_of_each_class(
     labels, classes = task
     clients = min(clients, len(labels))
     parts = split(Iid(clients=clients), labels, classes, seed)
-    check(parts, len(labels), clients)
+    check_complete(parts, len(labels), clients)
     assert np.ptp(sizes(parts)) <= 1
     assert (np.ptp(counts(parts.rows, labels, classes), axis=0) <= 1).all()
 
@@ -58,13 +58,13 @@ def test_iid_gives_equal_sizes_and_equal_shares_of_each_class(
 @pytest.mark.filterwarnings("error")
 @settings(max_examples=150, deadline=None)
 @given(tasks(), st.integers(1, 5), st.integers(0, 4), st.data())
-def test_dirichlet_always_ends_and_keeps_or_reports_the_minimum(
+def test_dirichlet_always_ends_and_reaches_or_reports_the_minimum(
     task: tuple[np.ndarray, int], block: int, blocks: int, data: st.DataObject
 ) -> None:
     labels, classes = task
     clients = block * max(blocks, 1)
     draws = data.draw(DRAWS)
-    asked = Dirichlet(
+    partition = Dirichlet(
         clients=clients,
         alpha=data.draw(st.sampled_from([1e-6, 1e-3, 0.01, 0.1, 1.0, 100.0])),
         min=data.draw(st.integers(0, len(labels) // clients)) if blocks < 2 else 0,
@@ -76,18 +76,18 @@ def test_dirichlet_always_ends_and_keeps_or_reports_the_minimum(
         draws=draws,
     )
     seed = data.draw(SEEDS)
-    parts = split(asked, labels, classes, seed)
-    check(parts, len(labels), clients)
+    parts = split(partition, labels, classes, seed)
+    check_complete(parts, len(labels), clients)
     reported = any("not reached" in note for note in parts.notes)
-    assert (sizes(parts).min() < asked.min) == reported
-    assert same(parts, split(asked, labels, classes, seed))
+    assert (sizes(parts).min() < partition.min) == reported
+    assert same(parts, split(partition, labels, classes, seed))
     if draws == "counts":
         assert all((np.diff(row) > 0).all() for row in parts.rows)
 
 
 @FAST
 @given(tasks(), CLIENTS, st.floats(1e-3, 10), SEEDS)
-def test_a_full_client_gets_nothing_of_later_classes(
+def test_a_full_client_gets_no_rows_of_later_classes(
     task: tuple[np.ndarray, int], clients: int, alpha: float, seed: int
 ) -> None:
     labels, classes = task
@@ -103,7 +103,7 @@ def test_a_class_mix_per_client_gives_equal_sizes(
 ) -> None:
     labels, classes = task
     parts = split(Dirichlet(clients=clients, alpha=alpha, over="classes"), labels, classes, seed)
-    check(parts, len(labels), clients)
+    check_complete(parts, len(labels), clients)
     assert np.ptp(sizes(parts)) <= 1
 
 
@@ -115,9 +115,9 @@ def test_classes_gives_every_client_exactly_its_number_of_classes(
     per = data.draw(st.integers(-(-classes // clients), classes))
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(classes), 2 * clients + 1))
     draws = "counts" if balanced or clients < classes else draws
-    asked = Classes(clients=clients, per_client=per, balanced=balanced, draws=draws)
-    parts = split(asked, labels, classes, seed)
-    check(parts, len(labels), clients)
+    partition = Classes(clients=clients, per_client=per, balanced=balanced, draws=draws)
+    parts = split(partition, labels, classes, seed)
+    check_complete(parts, len(labels), clients)
     table = counts(parts.rows, labels, classes)
     assert ((table > 0).sum(axis=1) == per).all()
     for column in table.T:
@@ -136,7 +136,7 @@ def test_shards_give_at_most_s_classes_and_even_sizes(
     labels, classes = task
     clients = classes * times
     parts = split(Shards(clients=clients, per_client=per, draws=draws), labels, classes, seed)
-    check(parts, len(labels), clients)
+    check_complete(parts, len(labels), clients)
     assert ((counts(parts.rows, labels, classes) > 0).sum(axis=1) <= per).all()
     even = np.repeat(np.arange(classes), per * times * 3)
     assert np.ptp(sizes(split(Shards(clients=clients, per_client=per, draws=draws), even, classes, seed))) == 0
@@ -148,34 +148,34 @@ def test_group_never_splits_a_group(names: list[str], seed: int, data: st.DataOb
     group = np.array(names)
     clients = data.draw(st.none() | st.integers(1, len(set(names))))
     parts = split(Group(clients=clients), np.zeros(len(names), int), 1, seed, group=group)
-    check(parts, len(names), clients or len(set(names)))
+    check_complete(parts, len(names), clients or len(set(names)))
     assert sizes(parts).min() > 0
     held = [name for row in parts.rows for name in set(group[row])]
     assert len(held) == len(set(held))
 
 
-def test_group_alone_is_one_client_per_group_in_sorted_order() -> None:
+def test_by_default_each_group_is_one_client_in_sorted_order() -> None:
     parts = split(Group(), np.zeros(5, int), 1, 0, group=np.array([30, 10, 20, 10, 30]))
     assert [row.tolist() for row in parts.rows] == [[1, 3], [2], [0, 4]]
 
 
-def test_groups_are_dealt_evenly_by_size() -> None:
+def test_groups_are_assigned_evenly_by_size() -> None:
     group = np.repeat(np.arange(6), [10, 9, 6, 5, 3, 3])
     assert sorted(sizes(split(Group(clients=3), np.zeros(36, int), 1, 0, group=group))) == [11, 12, 13]
 
 
 def test_rows_of_a_class_are_shuffled_before_they_are_cut() -> None:
-    """A file sorted inside a class must not give the first clients its first rows."""
+    """If the file is sorted within a class, the first clients must not get the first rows."""
     labels = np.repeat(np.arange(2), 500)
-    for asked in (
+    for partition in (
         Iid(clients=5),
         Dirichlet(clients=5, alpha=100),
         Dirichlet(clients=4, alpha=100, block=2),
         Dirichlet(clients=5, alpha=100, over="classes"),
         Classes(clients=4, per_client=2),
     ):
-        middle = [np.median(row % 500) for row in split(asked, labels, 2, 3).rows]
-        assert 150 < min(middle) < max(middle) < 350, asked
+        middle = [np.median(row % 500) for row in split(partition, labels, 2, 3).rows]
+        assert 150 < min(middle) < max(middle) < 350, partition
 
 
 def test_blocks_never_share_rows() -> None:
@@ -188,7 +188,7 @@ def test_blocks_never_share_rows() -> None:
     assert table[:3].sum(axis=0).tolist() == [50] * 4
 
 
-def test_seeds_change_the_split_and_the_partition_seed_goes_first() -> None:
+def test_seeds_change_the_split_and_the_partitions_seed_takes_precedence() -> None:
     labels = np.tile(np.arange(5), 40)
     for kind in (Iid(clients=4), Dirichlet(clients=4, alpha=0.5), Classes(clients=5, per_client=2)):
         assert not same(split(kind, labels, 5, 1), split(kind, labels, 5, 2))
@@ -196,7 +196,7 @@ def test_seeds_change_the_split_and_the_partition_seed_goes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "hint"),
+    ("partition", "hint"),
     [
         (Iid(clients=61), "clients: 60"),
         (Dirichlet(clients=10, alpha=1, min=7), "min: 6"),
@@ -210,9 +210,9 @@ def test_seeds_change_the_split_and_the_partition_seed_goes_first() -> None:
         (Group(), "another partition"),
     ],
 )
-def test_impossible_requests_say_what_to_type(asked: Partition, hint: str) -> None:
+def test_impossible_requests_name_a_valid_value(partition: Partition, hint: str) -> None:
     with pytest.raises(UserError, match=hint):
-        split(asked, np.arange(60) % 6, 6, 1)
+        split(partition, np.arange(60) % 6, 6, 1)
 
 
 @pytest.mark.parametrize("labels", [np.zeros(0, int), np.zeros((3, 1), int), np.zeros(3), np.array([0, 9])])
@@ -240,12 +240,12 @@ def test_a_cached_split_is_read_back_and_a_damaged_file_is_redrawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels = np.arange(200) % 4
-    asked = Dirichlet(clients=8, alpha=0.2, min=3, draws="released")
-    first = split(asked, labels, 4, 5, cache=tmp_path)
+    partition = Dirichlet(clients=8, alpha=0.2, min=3, draws="released")
+    first = split(partition, labels, 4, 5, cache=tmp_path)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:100])
-    assert same(first, split(asked, labels, 4, 5, cache=tmp_path))
-    assert not same(first, split(asked, labels, 4, 6, cache=tmp_path))
-    monkeypatch.setattr(module, "_drawn", lambda *_: pytest.fail("drawn although cached"))
-    assert same(first, split(asked, labels, 4, 5, cache=tmp_path))
+    assert same(first, split(partition, labels, 4, 5, cache=tmp_path))
+    assert not same(first, split(partition, labels, 4, 6, cache=tmp_path))
+    monkeypatch.setattr(module, "_draw", lambda *_: pytest.fail("drawn although cached"))
+    assert same(first, split(partition, labels, 4, 5, cache=tmp_path))
     assert len(list(tmp_path.iterdir())) == 2

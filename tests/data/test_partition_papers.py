@@ -1,4 +1,4 @@
-"""The papers' splits: exact sizes with released draws, and the shapes their figures show."""
+"""The papers' splits: exact sizes with released draws, and the distributions in their figures."""
 
 import random
 
@@ -11,7 +11,7 @@ from unskew.data.partition import Classes, Dirichlet, Shards, split
 from unskew.data.split_cache import ClientRowNumbers
 
 CIFAR = np.random.default_rng(5).permutation(np.repeat(np.arange(10), 5000))
-FLEA = [6630, 3448, 6186, 3102, 1060, 6377, 8199, 2853, 5184, 6961]
+FLEA_SIZES = [6630, 3448, 6186, 3102, 1060, 6377, 8199, 2853, 5184, 6961]
 
 
 def sizes(parts: ClientRowNumbers) -> np.ndarray:
@@ -21,7 +21,7 @@ def sizes(parts: ClientRowNumbers) -> np.ndarray:
 @pytest.mark.parametrize("labels", [CIFAR, np.sort(CIFAR)])
 def test_flea_ten_clients_have_the_sizes_of_its_figure(labels: np.ndarray) -> None:
     parts = split(Dirichlet(clients=10, alpha=0.1, min=10, draws="released"), labels, 10, 1)
-    assert sizes(parts).tolist() == FLEA
+    assert sizes(parts).tolist() == FLEA_SIZES
 
 
 @pytest.mark.parametrize("draws", ["counts", "released"])
@@ -35,51 +35,52 @@ def test_flea_500_clients_in_blocks_have_a_median_near_90(draws: str) -> None:
 PUBLISHED = Dirichlet(clients=100, alpha=0.05, min=10, draws="released")
 
 
-def test_fedlmd_published_split_comes_out_of_19126_released_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the draws before it, and from where they are known to leave the generator."""
+def test_fedlmd_published_split_is_released_draw_19126(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same split from all draws and from the checkpoint after the failed ones."""
     parts = split(PUBLISHED, CIFAR, 10, 19940817)
     with monkeypatch.context() as patch:
-        patch.setattr(rng_checkpoints, "_known", dict)
+        patch.setattr(rng_checkpoints, "_checkpoints", dict)
         drawn = split(PUBLISHED, CIFAR, 10, 19940817)
         assert _equal(parts, [row.tolist() for row in drawn.rows])
-    found = summary(counts(parts.rows, CIFAR, 10))
-    assert (found["size_min"], found["size_median"], found["size_max"]) == (12, 341.5, 2731)
-    assert round(found["classes_mean"], 1) == 2.9
+    stats = summary(counts(parts.rows, CIFAR, 10))
+    assert (stats["size_min"], stats["size_median"], stats["size_max"]) == (12, 341.5, 2731)
+    assert round(stats["classes_mean"], 1) == 2.9
     assert parts.notes == ("dirichlet: min 10 reached at draw 19126",)
 
 
-def test_known_draws_are_skipped_only_where_one_of_those_asked_for_comes_out() -> None:
+def test_failed_draws_are_skipped_only_within_the_limit() -> None:
     key = ([5000] * 10, 100, 0.05, True, 10)
     for seed, failed in ((19940817, 19125), (1, 31406), (2, 17703)):
-        assert rng_checkpoints.skip(np.random.RandomState(seed), key, failed) == failed
-        old, fresh = (np.random.RandomState(seed) for _ in range(2))
-        assert rng_checkpoints.skip(old, key, failed - 1) == 0
-        assert old.randint(2**31) == fresh.randint(2**31)
-    assert rng_checkpoints.skip(np.random.RandomState(3), key, 10**6) == 0
-    assert rng_checkpoints.skip(np.random.RandomState(1), ([5000] * 10, 100, 0.1, True, 10), 10**6) == 0
+        assert rng_checkpoints.skip_failed_draws(np.random.RandomState(seed), key, failed) == failed
+        reused, fresh = (np.random.RandomState(seed) for _ in range(2))
+        assert rng_checkpoints.skip_failed_draws(reused, key, failed - 1) == 0
+        assert reused.randint(2**31) == fresh.randint(2**31)
+    assert rng_checkpoints.skip_failed_draws(np.random.RandomState(3), key, 10**6) == 0
+    assert rng_checkpoints.skip_failed_draws(np.random.RandomState(1), ([5000] * 10, 100, 0.1, True, 10), 10**6) == 0
 
 
-def test_an_entry_is_the_state_before_the_draw_that_comes_out() -> None:
-    old, seen = np.random.RandomState(4), list[float]()
+def test_a_checkpoint_is_the_state_before_the_successful_draw() -> None:
+    random_state, values = np.random.RandomState(4), list[float]()
 
     def draw() -> bool:
-        seen.append(old.normal())
-        return len(seen) == 4
+        values.append(random_state.normal())
+        return len(values) == 4
 
-    entry = rng_checkpoints.entry(old, draw)
+    checkpoint = rng_checkpoints.make_checkpoint(random_state, draw)
     again = np.random.RandomState(9)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rng_checkpoints, "_known", lambda: {rng_checkpoints.name(again, ("a",)): entry})
-        assert rng_checkpoints.skip(again, ("a",), 3) == 3
-    assert again.normal() == seen[3]
+        name = rng_checkpoints.checkpoint_name(again, ("a",))
+        patch.setattr(rng_checkpoints, "_checkpoints", lambda: {name: checkpoint})
+        assert rng_checkpoints.skip_failed_draws(again, ("a",), 3) == 3
+    assert again.normal() == values[3]
 
 
 def test_fedlmd_split_by_counts_has_the_same_shape() -> None:
     parts = split(Dirichlet(clients=100, alpha=0.05, min=10), CIFAR, 10, 1)
-    found = summary(counts(parts.rows, CIFAR, 10))
-    assert found["size_min"] >= 10
-    assert 250 < found["size_median"] < 450
-    assert 2.6 < found["classes_mean"] < 3.2
+    stats = summary(counts(parts.rows, CIFAR, 10))
+    assert stats["size_min"] >= 10
+    assert 250 < stats["size_median"] < 450
+    assert 2.6 < stats["classes_mean"] < 3.2
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -97,7 +98,7 @@ def test_hfmds_balanced_classes_give_2500_rows_each() -> None:
     assert (table > 0).sum(axis=1).tolist() == [2] * 20
 
 
-def test_fedlmd_shards_give_500_rows_each_of_whole_runs() -> None:
+def test_fedlmd_shards_give_500_rows_each_in_file_order() -> None:
     for draws in ("counts", "released"):
         parts = split(Shards(clients=100, per_client=2, draws=draws), np.sort(CIFAR), 10, 1)
         assert (sizes(parts) == 500).all()
@@ -106,12 +107,16 @@ def test_fedlmd_shards_give_500_rows_each_of_whole_runs() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_released_draws_call_for_call(seed: int) -> None:
-    """Plain loops with the same calls in the order the specification gives, kept apart from the package's code."""
+def test_released_draws_equal_plain_loops_call_for_call(seed: int) -> None:
+    """Compared with plain loops that make the same calls in the specified order, independent of the package's code."""
     labels = np.random.default_rng(seed).integers(0, 4, 403)
     assert _equal(split(Dirichlet(clients=9, alpha=0.3, min=4, draws="released"), labels, 4, seed), _lda(labels, seed))
-    assert _equal(split(Classes(clients=9, per_client=2, draws="released"), labels, 4, seed), _qua(labels, seed))
-    assert _equal(split(Shards(clients=8, per_client=3, draws="released"), labels, 4, seed), _sharded(labels, seed))
+    assert _equal(
+        split(Classes(clients=9, per_client=2, draws="released"), labels, 4, seed), _split_by_classes(labels, seed)
+    )
+    assert _equal(
+        split(Shards(clients=8, per_client=3, draws="released"), labels, 4, seed), _split_into_shards(labels, seed)
+    )
 
 
 def _equal(parts: ClientRowNumbers, expected: list[list[int]]) -> bool:
@@ -135,16 +140,16 @@ def _lda(labels: np.ndarray, seed: int) -> list[list[int]]:
     return clients
 
 
-def _qua(labels: np.ndarray, seed: int) -> list[list[int]]:
+def _split_by_classes(labels: np.ndarray, seed: int) -> list[list[int]]:
     rng = np.random.RandomState(seed)
     chosen = []
     for client in range(9):
-        mine = [client % 4]
-        while len(mine) < 2:
+        held = [client % 4]
+        while len(held) < 2:
             label = rng.randint(4)
-            if label not in mine:
-                mine.append(label)
-        chosen.append(mine)
+            if label not in held:
+                held.append(label)
+        chosen.append(held)
     clients: list[list[int]] = [[] for _ in range(9)]
     for label in range(4):
         rows = np.flatnonzero(labels == label)
@@ -155,7 +160,7 @@ def _qua(labels: np.ndarray, seed: int) -> list[list[int]]:
     return clients
 
 
-def _sharded(labels: np.ndarray, seed: int) -> list[list[int]]:
+def _split_into_shards(labels: np.ndarray, seed: int) -> list[list[int]]:
     rng, deck = np.random.RandomState(seed), [0, 1, 2, 3] * 6
     random.Random(seed).shuffle(deck)
     shards = []
@@ -167,6 +172,6 @@ def _sharded(labels: np.ndarray, seed: int) -> list[list[int]]:
             run.append(extra)
         shards.append(runs)
     clients: list[list[int]] = [[] for _ in range(8)]
-    for place, label in enumerate(deck):
-        clients[place // 3] += shards[label].pop(rng.choice(len(shards[label]), replace=False))
+    for index, label in enumerate(deck):
+        clients[index // 3] += shards[label].pop(rng.choice(len(shards[label]), replace=False))
     return clients

@@ -1,4 +1,4 @@
-"""Names, folders and the embedded digits; real files are read where the environment has them."""
+"""Dataset names, folders and the built-in digits; official files are read if UNSKEW_DATA has them."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from unskew.base.errors import UserError
 from unskew.data import data_root, load, names
 
 
-def test_digits() -> None:
+def test_digits_have_their_size_scale_and_classes_in_equal_shares() -> None:
     data = load("digits", seed=0)
     assert data.shape == (1, 8, 8)
     assert len(data.train) + len(data.test) == 1797
@@ -29,19 +29,21 @@ def test_digits_are_the_same_for_every_seed() -> None:
     assert len(load("digits", test=0.5).test) in (898, 899)
 
 
-def test_names_are_known() -> None:
+def test_common_datasets_can_be_loaded_by_name() -> None:
     wanted = {"digits", "cifar10", "cifar100", "mnist", "fashion-mnist"}
     assert (wanted | {f"emnist-{v}" for v in ("byclass", "balanced", "letters", "digits")}) <= set(names())
 
 
-def test_unknown_name_gets_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"expected a dataset among .*cifar10.*found cifr10.*did you mean cifar10\?"):
+def test_unknown_name_suggests_the_closest(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"expected a dataset .*cifar10.*found 'cifr10'.*did you mean cifar10\?"):
         load("cifr10", tmp_path)
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name != "digits"])
-def test_missing_data_say_where_and_how(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match=f"(?s)^{name}: expected its files under .*looked for.*UNSKEW_DATA.*--data-dir"):
+def test_missing_files_are_reported_with_a_hint(tmp_path: Path, name: str) -> None:
+    with pytest.raises(
+        UserError, match=f"(?s)^{name}: expected its files under .*missing.*unskew data.*UNSKEW_DATA.*--data-dir"
+    ):
         load(name, tmp_path)
 
 
@@ -50,7 +52,7 @@ def test_a_fraction_for_an_official_split_is_refused(tmp_path: Path) -> None:
         load("mnist", tmp_path, test=0.1)
 
 
-def test_npz_by_path_or_by_name(tmp_path: Path) -> None:
+def test_npz_files_are_loaded_by_path_or_by_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "toy.npz", x=np.zeros((20, 2)), y=np.arange(20) % 2)
     for name in ("toy", "toy.npz", str(tmp_path / "toy.npz")):
         assert load(name, tmp_path).name == "toy"
@@ -58,7 +60,7 @@ def test_npz_by_path_or_by_name(tmp_path: Path) -> None:
         load("nowhere.npz", tmp_path)
 
 
-def test_data_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_data_root_is_the_argument_the_variable_or_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("UNSKEW_DATA", str(tmp_path / "env"))
     assert data_root(tmp_path) == tmp_path
     assert data_root(None) == tmp_path / "env"
@@ -76,10 +78,10 @@ def test_data_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("mnist", ("MNIST/raw/t10k-labels-idx1-ubyte.gz", "mnist/t10k-labels-idx1-ubyte.gz"), (60_000, 10_000)),
     ],
 )
-def test_official_files(name: str, files: tuple[str, ...], sizes: tuple[int, int]) -> None:
+def test_official_files_have_their_size_and_scale(name: str, files: tuple[str, ...], sizes: tuple[int, int]) -> None:
     root = os.environ.get("UNSKEW_DATA")
     if not root or not any((Path(root) / file).is_file() for file in files):
-        pytest.skip(f"UNSKEW_DATA names no folder that holds {name}")
+        pytest.skip(f"the folder in UNSKEW_DATA does not contain {name}")
     data = load(name, root)
     assert (len(data.train), len(data.test)) == sizes
     sample = data.prepare(data.train.x[:5000])

@@ -1,4 +1,4 @@
-"""The pickle reader: it agrees with pickle on plain data and never runs what a file names."""
+"""The pickle reader: it agrees with pickle on plain data and never executes code from a file."""
 
 import pickle
 from pathlib import Path
@@ -32,14 +32,14 @@ def test_plain_values_come_back(value: object) -> None:
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_arrays_come_back(dtype: str, order: str) -> None:
     array = np.asarray(np.arange(24).reshape(2, 3, 4).astype(dtype), order=order)  # type: ignore[call-overload]
-    found = safe_pickle.load(pickle.dumps({"a": array, "again": array}, protocol=2), "made")
-    assert found["a"].dtype == array.dtype
-    assert np.array_equal(found["a"], array)
-    assert np.array_equal(found["again"], array)
+    value = safe_pickle.load(pickle.dumps({"a": array, "again": array}, protocol=2), "made")
+    assert value["a"].dtype == array.dtype
+    assert np.array_equal(value["a"], array)
+    assert np.array_equal(value["again"], array)
 
 
 def python2_batch(pixels: bytes, rows: int) -> bytes:
-    """The opcodes that Python 2 wrote for a dict with an array, typed by hand."""
+    """The opcodes that Python 2 wrote for a dict with an array."""
     shape = b"M" + rows.to_bytes(2, "little") + b"K" + bytes([len(pixels) // rows])
     return (
         b"\x80\x02}q\x01(U\x06labelsq\x02]q\x03(K\x00K\x01eU\x04dataq\x04cnumpy.core.multiarray\n_reconstruct\nq\x05"
@@ -51,10 +51,10 @@ def python2_batch(pixels: bytes, rows: int) -> bytes:
 
 def test_python_2_strings_are_bytes() -> None:
     pixels = bytes(range(250, 256)) + bytes(6)
-    found = safe_pickle.load(python2_batch(pixels, rows=2), "made")
-    assert found[b"labels"] == [0, 1]
-    assert found[b"data"].tobytes() == pixels
-    assert found[b"data"].shape == (2, 6)
+    value = safe_pickle.load(python2_batch(pixels, rows=2), "made")
+    assert value[b"labels"] == [0, 1]
+    assert value[b"data"].tobytes() == pixels
+    assert value[b"data"].shape == (2, 6)
 
 
 def test_a_pickle_that_would_run_a_command_is_refused(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_objects_are_refused_in_every_protocol(protocol: int) -> None:
         b"not a pickle",
         b"\x80\x02]q\x00(K\x01",  # cut short
         b"\x80\x02K\x01K\x02.",  # two values left
-        b"\x80\x02.",  # none left
+        b"\x80\x02.",  # no value left
         b"\x80\x02h\x05.",  # memo never filled
         b"\x80\x02e.",  # no mark
         b"\x80\x02K\x01K\x02a.",  # append to a number
@@ -95,16 +95,16 @@ def test_objects_are_refused_in_every_protocol(protocol: int) -> None:
         b"\x80\x02cnumpy\ndtype\nX\x02\x00\x00\x00O8\x85R.",  # array of objects
         b"\x80\x02cnumpy\ndtype\n)R.",
         b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x05\x00\x00\x00rot13\x86R.",
-        b"\x80\x02\x85.",  # tuple of nothing
+        b"\x80\x02\x85.",  # tuple from an empty stack
     ],
 )
-def test_broken_streams_are_refused_by_name(data: bytes) -> None:
+def test_broken_streams_are_refused(data: bytes) -> None:
     with pytest.raises(UserError, match=r"some/file: expected a pickle of plain values"):
         safe_pickle.load(data, "some/file")
 
 
-def complaint(data: bytes) -> str:
-    """What the reader says about noise, which may by chance be readable."""
+def error_message(data: bytes) -> str:
+    """The reader's error for random bytes, which may by chance be readable."""
     try:
         safe_pickle.load(data, "noise")
     except UserError as error:
@@ -115,15 +115,15 @@ def complaint(data: bytes) -> str:
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_give_a_value_or_a_user_error(data: bytes) -> None:
-    assert complaint(b"\x80\x02" + data).startswith("noise: ")
+    assert error_message(b"\x80\x02" + data).startswith("noise: ")
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 200), st.integers(0, 255))
-def test_a_flipped_byte_never_escapes(place: int, value: int) -> None:
+def test_a_changed_byte_gives_a_value_or_a_user_error(position: int, value: int) -> None:
     stream = bytearray(python2_batch(bytes(12), rows=2))
-    stream[place % len(stream)] = value
-    assert complaint(bytes(stream)).startswith("noise: ")
+    stream[position % len(stream)] = value
+    assert error_message(bytes(stream)).startswith("noise: ")
 
 
 def test_a_wrong_shape_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""When a step is run, recorded and played. The recording itself needs a GPU; here it is replaced by a note."""
+"""When a step runs eagerly, is captured and is replayed. A fake replaces the capture, which needs a GPU."""
 
 import contextlib
 import gc
@@ -13,71 +13,71 @@ GPU = torch.device("cuda")
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What happened, in order."""
-    happened: list[str] = []
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The events, in order."""
+    recorded: list[str] = []
 
     class Graph:
         def replay(self) -> None:
-            happened.append("play")
+            recorded.append("replay")
 
     @contextlib.contextmanager
-    def record(graph: Graph, pool: Pool) -> Iterator[None]:
-        happened.append("record" if pool is None else f"record in {pool}")
+    def capture(graph: Graph, pool: Pool) -> Iterator[None]:
+        recorded.append("capture" if pool is None else f"capture in {pool}")
         try:
             yield
         finally:
-            happened.append("end")
+            recorded.append("end")
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "graph", record)
-    return happened
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    return recorded
 
 
-def test_run_then_recorded_then_played(seen: list[str]) -> None:
-    step = CudaGraph(lambda: seen.append("run"), GPU)
+def test_a_step_runs_then_is_captured_then_replayed(events: list[str]) -> None:
+    step = CudaGraph(lambda: events.append("run"), GPU)
     for _ in range(4):
         step()
-    # Recording runs the function without effect on the device, so the second step is played once as well.
-    assert seen == ["run", "record", "run", "end", "play", "play", "play"]
+    # The capture runs the function without effect on the device, so the second step is replayed once as well.
+    assert events == ["run", "capture", "run", "end", "replay", "replay", "replay"]
 
 
-def test_steps_of_one_pool_are_recorded_in_it(seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_one_pool_are_captured_in_it(events: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
     pool = new_pool(GPU)
     for step in [CudaGraph(lambda: None, GPU, pool) for _ in range(2)]:
         step()
         step()
-    assert seen == ["record in (0, 7)", "end", "play"] * 2
+    assert events == ["capture in (0, 7)", "end", "replay"] * 2
     assert new_pool(torch.device("cpu")) is None
 
 
-def test_a_cpu_just_runs(seen: list[str]) -> None:
-    step = CudaGraph(lambda: seen.append("run"), torch.device("cpu"))
+def test_a_cpu_always_runs_eagerly(events: list[str]) -> None:
+    step = CudaGraph(lambda: events.append("run"), torch.device("cpu"))
     for _ in range(3):
         step()
-    assert seen == ["run"] * 3
+    assert events == ["run"] * 3
 
 
-def test_what_cannot_be_recorded_goes_on_with_a_warning(seen: list[str]) -> None:
+def test_a_function_that_cannot_be_captured_keeps_running_with_a_warning(events: list[str]) -> None:
     def run() -> None:
-        if seen and seen[-1] == "record":
+        if events and events[-1] == "capture":
             raise RuntimeError("operation not permitted when stream is capturing")
-        seen.append("run")
+        events.append("run")
 
     step = CudaGraph(run, GPU)
     step()
     with pytest.warns(UserWarning, match="not permitted"):
         step()
     step()
-    assert seen == ["run", "record", "end", "run", "run"]
+    assert events == ["run", "capture", "end", "run", "run"]
 
 
-def test_want_of_memory_is_not_swallowed(seen: list[str]) -> None:
+def test_out_of_memory_errors_are_raised(events: list[str]) -> None:
     def run() -> None:
-        if seen:
+        if events:
             raise torch.OutOfMemoryError("no memory")
-        seen.append("run")
+        events.append("run")
 
     step = CudaGraph(run, GPU)
     step()
@@ -86,18 +86,18 @@ def test_want_of_memory_is_not_swallowed(seen: list[str]) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.filterwarnings("ignore:a step could not be recorded")
-def test_nothing_is_collected_while_a_step_is_recorded(seen: list[str], fails: bool) -> None:
-    """An old graph in a circle of references would be destroyed then, which ends the recording on a GPU."""
+@pytest.mark.filterwarnings("ignore:a step could not be captured")
+def test_garbage_collection_is_paused_during_capture(events: list[str], fails: bool) -> None:
+    """Otherwise an old graph in a reference cycle could be destroyed then, which aborts the capture on a GPU."""
 
     def run() -> None:
-        recording = bool(seen) and seen[-1] == "record"
-        seen.append(f"collector {gc.isenabled()}")
-        if recording and fails:
+        capturing = bool(events) and events[-1] == "capture"
+        events.append(f"collector {gc.isenabled()}")
+        if capturing and fails:
             raise RuntimeError("not possible")
 
     step = CudaGraph(run, GPU)
     step()
     step()
-    assert seen[:3] == ["collector True", "record", "collector False"]
+    assert events[:3] == ["collector True", "capture", "collector False"]
     assert gc.isenabled()

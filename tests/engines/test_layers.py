@@ -27,8 +27,8 @@ NETS = {
 }
 
 
-def each(net: nn.Module, train: bool) -> tuple[dict, torch.Tensor]:
-    """States of some clients, and rows of each."""
+def random_states(net: nn.Module, train: bool) -> tuple[dict, torch.Tensor]:
+    """States and rows of some clients."""
     torch.manual_seed(0)
     net = net.double().train(train)
     state = {**dict(net.named_parameters()), **dict(net.named_buffers())}
@@ -44,51 +44,51 @@ def each(net: nn.Module, train: bool) -> tuple[dict, torch.Tensor]:
 
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("name", NETS)
-def test_stacked_layers_equal_each_clients_own(name: str, train: bool) -> None:
+def test_stacked_layers_equal_the_layers_of_each_client(name: str, train: bool) -> None:
     net = copy.deepcopy(NETS[name])
-    state, x = each(net, train)
-    swapped = fuse(stacked_layers.for_stack(nn.Sequential(copy.deepcopy(net))))[0]
+    state, x = random_states(net, train)
+    stacked_net = fuse(stacked_layers.use_stacked_layers(nn.Sequential(copy.deepcopy(net))))[0]
     results = []
     for stacked in (False, True):
-        mine = {k: t.clone().requires_grad_(t.is_floating_point()) for k, t in state.items()}
-        # Running statistics are written in place, which a leaf that wants gradients does not allow.
-        kept = {k: t.detach().clone() for k, t in mine.items() if "running" in k or "num" in k}
+        leaves = {k: t.clone().requires_grad_(t.is_floating_point()) for k, t in state.items()}
+        # Running statistics are updated in place, which is not allowed for a leaf that requires gradients.
+        buffers = {k: t.detach().clone() for k, t in leaves.items() if "running" in k or "num" in k}
         rows = x.clone().requires_grad_()
         if stacked:
-            out = vmap(lambda s, r: functional_call(swapped, s, (r,)))(mine | kept, rows)
+            out = vmap(lambda s, r: functional_call(stacked_net, s, (r,)))(leaves | buffers, rows)
         else:
             outs = []
             for i in range(CLIENTS):
-                own = {k: t[i] for k, t in (mine | kept).items()}
+                own = {k: t[i] for k, t in (leaves | buffers).items()}
                 outs.append(functional_call(net, own, (rows[i],)))
             out = torch.stack(outs)
-        wanted = [rows, *(t for k, t in mine.items() if k not in kept)]
+        inputs = [rows, *(t for k, t in leaves.items() if k not in buffers)]
         torch.manual_seed(1)
-        grads = torch.autograd.grad((out * torch.rand(out.shape, dtype=out.dtype)).sum(), wanted)
-        results.append([out, *grads, *kept.values()])
+        grads = torch.autograd.grad((out * torch.rand(out.shape, dtype=out.dtype)).sum(), inputs)
+        results.append([out, *grads, *buffers.values()])
     for a, b in zip(*results):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
-def test_a_teacher_with_one_state_for_all() -> None:
+def test_a_teacher_is_shared_by_all_clients() -> None:
     body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 5))
-    net = fuse(stacked_layers.for_stack(nn.Sequential(body))).double()
+    net = fuse(stacked_layers.use_stacked_layers(nn.Sequential(body))).double()
     x = torch.rand(CLIENTS, 5, 3, 8, 8, dtype=torch.float64)
     torch.testing.assert_close(vmap(net)(x), torch.stack([net(rows) for rows in x]))
 
 
-def test_gradients_inside_a_stack() -> None:
-    """A method may differentiate within its loss: `torch.func.grad` under vmap goes through the same layers."""
+def test_a_loss_may_use_torch_func_grad_in_a_stack() -> None:
+    """`torch.func.grad` under vmap works with the layers of a stack."""
     body = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 2))
-    net = fuse(stacked_layers.for_stack(nn.Sequential(body))).double()
+    net = fuse(stacked_layers.use_stacked_layers(nn.Sequential(body))).double()
     x = torch.rand(CLIENTS, 4, 2, 6, 6, dtype=torch.float64)
-    found = vmap(torch.func.grad(lambda rows: net(rows).square().sum()))(x)
-    for rows, grad in zip(x, found):
+    gradients = vmap(torch.func.grad(lambda rows: net(rows).square().sum()))(x)
+    for rows, grad in zip(x, gradients):
         rows = rows.clone().requires_grad_()
         torch.testing.assert_close(grad, torch.autograd.grad(net(rows).square().sum(), rows)[0])
 
 
-def test_what_does_not_fit_stays_an_ordinary_layer() -> None:
+def test_unsupported_layers_are_not_replaced() -> None:
     odd = nn.Sequential(
         nn.Conv2d(4, 4, 3, groups=2),
         nn.Conv2d(4, 4, 3, padding="same"),
@@ -99,36 +99,38 @@ def test_what_does_not_fit_stays_an_ordinary_layer() -> None:
         nn.AdaptiveAvgPool2d(2),
     )
     before = [type(layer) for layer in odd]
-    assert [type(layer) for layer in stacked_layers.for_stack(odd)] == before
+    assert [type(layer) for layer in stacked_layers.use_stacked_layers(odd)] == before
 
 
 @pytest.mark.parametrize("name", ["cnn", "mobilenet_v2", "resnet8"])
-def test_the_zoos_convolutions_are_all_known(name: str) -> None:
-    net = stacked_layers.for_stack(models.ZOO[name]((3, 32, 32), 10))
+def test_all_convolutions_of_the_model_zoo_are_replaced(name: str) -> None:
+    net = stacked_layers.use_stacked_layers(models.ZOO[name]((3, 32, 32), 10))
     kinds = {type(layer) for layer in net.modules()}
     assert not kinds & {nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d}
 
 
-def test_what_follows_a_layer_goes_into_it() -> None:
+def test_relu_and_pooling_are_fused_into_the_layer_before() -> None:
     units = nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), nn.ReLU(), nn.MaxPool2d(2))
     pooled = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.ReLU())
-    blocks = fuse(stacked_layers.for_stack(nn.Sequential(units, pooled, nn.Sequential(nn.Conv2d(4, 4, 1)), nn.ReLU())))
+    blocks = fuse(
+        stacked_layers.use_stacked_layers(nn.Sequential(units, pooled, nn.Sequential(nn.Conv2d(4, 4, 1)), nn.ReLU()))
+    )
     kinds = [[type(layer).__name__ for layer in block.modules() if not list(layer.children())] for block in blocks]
-    # After a normalisation pooling stays, and so does a ReLU that begins another block: a cut may look before it.
+    # A pooling after a normalisation stays, and so does a ReLU that begins another block: a cut may read before it.
     assert kinds == [["Conv2d", "BatchNorm2d", "Identity", "MaxPool2d"], ["Conv2d", "Identity", "Identity", "ReLU"],
                      ["Conv2d"], ["ReLU"]]  # fmt: skip
     assert (units[0][1].relu, pooled[0].relu, pooled[0].pool) == (True, True, 2)
 
 
-def test_a_layer_that_is_used_twice_takes_nothing_in() -> None:
+def test_a_layer_that_is_used_twice_is_not_fused() -> None:
     conv = nn.Conv2d(3, 3, 3, padding=1)
-    blocks = fuse(stacked_layers.for_stack(nn.Sequential(nn.Sequential(conv, nn.ReLU(), conv), nn.Flatten())))
+    blocks = fuse(stacked_layers.use_stacked_layers(nn.Sequential(nn.Sequential(conv, nn.ReLU(), conv), nn.Flatten())))
     assert (blocks[0][0].relu, type(blocks[0][1])) == (False, nn.ReLU)
 
 
-def test_dropout_of_a_stack_is_each_clients_own() -> None:
+def test_dropout_of_a_stack_equals_that_of_each_client() -> None:
     plain = SeededDropout(0.3).train()
-    stacked = stacked_layers.for_stack(nn.Sequential(copy.deepcopy(plain)))[0]
+    stacked = stacked_layers.use_stacked_layers(nn.Sequential(copy.deepcopy(plain)))[0]
     seeds, x = torch.tensor([5, 2**31 - 1, 77]), torch.rand(CLIENTS, 4, 3, 2, dtype=torch.float64)
     drop = vmap(lambda seed, rows: functional_call(stacked, {"seed": seed}, (rows,)))
     rows = x.clone().requires_grad_()
@@ -138,8 +140,8 @@ def test_dropout_of_a_stack_is_each_clients_own() -> None:
     assert torch.equal(grad > 0, drop(seeds, x) > 0)
 
 
-class Looks(nn.Module):
-    """Uses what lies between two layers of its sequence."""
+class ReadsBetweenLayers(nn.Module):
+    """Uses the activations between two layers of its sequence."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,26 +152,26 @@ class Looks(nn.Module):
         return self.body[1](inner) + inner
 
 
-def test_a_module_that_looks_between_layers_stays_as_it_is() -> None:
-    plain = nn.Sequential(Looks(), nn.Flatten()).double()
-    joined = fuse(stacked_layers.for_stack(copy.deepcopy(plain)))
+def test_a_module_that_reads_between_layers_is_not_fused() -> None:
+    plain = nn.Sequential(ReadsBetweenLayers(), nn.Flatten()).double()
+    fused = fuse(stacked_layers.use_stacked_layers(copy.deepcopy(plain)))
     x = torch.randn(2, 3, 4, 4, dtype=torch.float64)
-    assert torch.equal(plain(x), joined(x))
+    assert torch.equal(plain(x), fused(x))
 
 
-def test_a_layer_with_a_hook_stays_as_it_is() -> None:
+def test_a_layer_with_a_hook_is_not_fused() -> None:
     blocks = nn.Sequential(nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU()), nn.Flatten())
     blocks[0][1].register_forward_hook(lambda *given: None)
-    assert type(fuse(stacked_layers.for_stack(blocks))[0][1]) is nn.ReLU
+    assert type(fuse(stacked_layers.use_stacked_layers(blocks))[0][1]) is nn.ReLU
 
 
-def test_gradients_inside_a_stack_in_half_precision() -> None:
-    """What a method differentiates within its loss is computed under autocast, its gradient outside of it.
+def test_a_loss_may_use_torch_func_grad_in_half_precision() -> None:
+    """The function that a method differentiates runs under autocast, its gradient outside of it.
 
-    All weights are positive: a unit that half precision switches off would change a gradient by more than rounding.
+    All weights are positive: a ReLU that half precision switches off would change a gradient by more than rounding.
     """
     body = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2))
-    net = fuse(stacked_layers.for_stack(nn.Sequential(body)))
+    net = fuse(stacked_layers.use_stacked_layers(nn.Sequential(body)))
     for weight in net.parameters():
         weight.data.abs_()
     x = torch.rand(CLIENTS, 4, 2, 6, 6)
@@ -185,9 +187,9 @@ def test_gradients_inside_a_stack_in_half_precision() -> None:
     assert (vmap(slope)(x) - exact).norm() < 0.02 * exact.norm()
 
 
-def test_products_of_a_stack_lie_along_their_long_sides() -> None:
-    """Activations along the outputs, the weights' gradient as the weights: what neither is copied nor unaligned."""
-    linear = stacked_layers.for_stack(nn.Sequential(nn.Linear(12, 8)))[0].double()
+def test_linear_outputs_and_weight_gradients_are_contiguous() -> None:
+    """Activations are contiguous along the outputs, gradients like the weights: no copies, aligned products."""
+    linear = stacked_layers.use_stacked_layers(nn.Sequential(nn.Linear(12, 8)))[0].double()
     x = torch.rand(CLIENTS, 5, 12, dtype=torch.float64)
     weights = torch.rand(CLIENTS, 8, 12, dtype=torch.float64, requires_grad=True)
     bias = torch.rand(CLIENTS, 8, dtype=torch.float64)
@@ -201,23 +203,23 @@ def test_products_of_a_stack_lie_along_their_long_sides() -> None:
     assert torch.autograd.gradgradcheck(outputs, weights)
 
 
-def test_convolutions_know_that_their_rows_are_made_flat() -> None:
-    """Across blocks, and through what takes each number for itself; not before a layer that wants channels first."""
-    dropped = [nn.Conv2d(3, 4, 3), nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), SeededDropout(0.5)), nn.Flatten()]
-    for net, wanted in ((nn.Sequential(*dropped), [False, True]), (models.ZOO["cnn"]((3, 32, 32), 10), [False, True]),
-                        (models.ZOO["mobilenet_v2"]((3, 32, 32), 10), [])):  # fmt: skip
-        made = fuse(stacked_layers.for_stack(net))
-        flags = [layer.flat for layer in made.modules() if isinstance(layer, stacked_layers.Conv2d)]
-        assert flags == wanted if wanted else not any(flags)
+def test_convolutions_before_a_flatten_are_marked() -> None:
+    """Across blocks and elementwise layers, but not before a layer that reads channels first."""
+    with_dropout = [nn.Conv2d(3, 4, 3), nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), SeededDropout(0.5)), nn.Flatten()]
+    cnn, mobilenet = (models.ZOO[name]((3, 32, 32), 10) for name in ("cnn", "mobilenet_v2"))
+    for net, expected in ((nn.Sequential(*with_dropout), [False, True]), (cnn, [False, True]), (mobilenet, [])):
+        fused = fuse(stacked_layers.use_stacked_layers(net))
+        flags = [layer.flat for layer in fused.modules() if isinstance(layer, stacked_layers.Conv2d)]
+        assert flags == expected if expected else not any(flags)
 
 
-def test_linear_layers_within_a_methods_own_map() -> None:
-    """A stack of models on rows that are nobody's own: all tensors are plain, but a map is under way."""
-    linear = stacked_layers.for_stack(nn.Sequential(nn.Linear(4, 2)))[0]
+def test_linear_layers_work_inside_a_methods_own_vmap() -> None:
+    """A stack of models on shared rows: no tensor is wrapped, but a vmap is active."""
+    linear = stacked_layers.use_stacked_layers(nn.Sequential(nn.Linear(4, 2)))[0]
     weights, bias, x = torch.rand(3, 2, 4), torch.rand(3, 2), torch.rand(5, 4)
 
     def loss(scale: torch.Tensor) -> torch.Tensor:
         return scale * vmap(lambda w, b: functional_call(linear, {"weight": w, "bias": b}, (x,)))(weights, bias).mean()
 
-    want = torch.stack([x @ w.T + b for w, b in zip(weights, bias)]).mean()
-    torch.testing.assert_close(vmap(loss)(torch.ones(2)), want.expand(2))
+    expected = torch.stack([x @ w.T + b for w, b in zip(weights, bias)]).mean()
+    torch.testing.assert_close(vmap(loss)(torch.ones(2)), expected.expand(2))

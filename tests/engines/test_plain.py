@@ -1,4 +1,4 @@
-"""The plain engine is what the others are compared with, and engines are found by name."""
+"""The plain engine, which is the reference for the others, and the registry of engines."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,16 +41,16 @@ def model_after(engine: str, method: Any = "fedavg", **local: Any) -> State:
     fed = prepare(experiment(engine, method, local=LOCAL | local), data=data(), model=network()).federation
     snap = fed.start()
     for _ in range(2):
-        snap, _ = fed.play(snap)
+        snap, _ = fed.run_round(snap)
         fed.store.commit()
     fed.engine.close()
     return snap.model
 
 
 @pytest.fixture
-def known() -> Iterator[None]:
-    """Engines, parts and methods that a test registers are forgotten after it."""
-    method_registry.known()  # loads the package's own, which must survive
+def restore_registries() -> Iterator[None]:
+    """Remove engines, parts and methods that a test has registered."""
+    method_registry.method_names()  # loads the package's own, which must survive
     tables: list[dict[str, Any]] = [engines.ENGINES, method_registry.PARTS, method_registry.METHODS]
     before = [dict(table) for table in tables]
     yield
@@ -71,7 +71,7 @@ def known() -> Iterator[None]:
     ],
     ids=["momentum", "nesterov", "adam", "adamw"],
 )
-def test_torch_optim_takes_the_steps_of_the_loop_engine(
+def test_the_plain_engine_takes_the_same_steps_as_the_loop_engine(
     optimiser: dict[str, Any], clip: float | None, scope: str
 ) -> None:
     local = optimiser | {"clip": clip, "scope": scope}
@@ -82,66 +82,66 @@ def test_torch_optim_takes_the_steps_of_the_loop_engine(
         assert not torch.equal(plain[name], start[name])
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("restore_registries")
 def test_weights_that_a_loss_does_not_reach_decay_as_in_the_loop_engine() -> None:
-    """torch.optim leaves out parameters without a gradient."""
+    """torch.optim skips parameters without a gradient."""
 
-    @us.part("test-body-alone")
-    class BodyAlone(us.Part):
+    @us.part("test-body-only")
+    class BodyOnly(us.Part):
         objective = True
 
         def loss(self, view: us.View) -> Tensor:
             return view.mean(view.at(1).pow(2).mean(1))
 
-    method = "average+test-body-alone"
+    method = "average+test-body-only"
     plain, loop = (model_after(engine, method, momentum=0.9) for engine in ("plain", "loop"))
     torch.testing.assert_close(plain, loop, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.usefixtures("known")
-def test_a_loss_may_print_and_look_at_its_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    """The stacked engine maps the loss over clients, where no tensor has a number."""
-    seen: list[float] = []
+@pytest.mark.usefixtures("restore_registries")
+def test_a_loss_may_print_and_read_its_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    """The stacked engine maps the loss over clients, where tensors have no concrete values."""
+    logit_sums: list[float] = []
 
-    @us.part("test-watch")
-    class Watch(us.Part):
+    @us.part("test-print")
+    class Print(us.Part):
         def loss(self, view: us.View) -> Tensor | None:
-            seen.append(float(view.logits.detach().sum()))
+            logit_sums.append(float(view.logits.detach().sum()))
             print("batch", len(view.y))  # noqa: T201
             return None
 
-    fed = prepare(experiment("plain", "fedavg+test-watch"), data=data(), model=network()).federation
-    fed.play(fed.start())
-    assert len(seen) == len(set(seen)) == 3 * LOCAL["steps"]
+    fed = prepare(experiment("plain", "fedavg+test-print"), data=data(), model=network()).federation
+    fed.run_round(fed.start())
+    assert len(logit_sums) == len(set(logit_sums)) == 3 * LOCAL["steps"]
     assert capsys.readouterr().out == "batch 4\n" * 3 * LOCAL["steps"]
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("restore_registries")
 def test_a_registered_engine_runs(tmp_path: Path) -> None:
-    """By its name, in a recipe and from Python; `auto` and the others stay as they are."""
-    made = []
+    """By its name, in a recipe and from Python."""
+    worker_counts = []
 
-    @engines.engine("mine", "counts how often it is made", workers=True)
-    class Mine(PlainEngine):
-        name = "mine"
+    @engines.engine("custom", "counts how often it is made", workers=True)
+    class CustomEngine(PlainEngine):
+        name = "custom"
 
         def __init__(self, context: Any, workers: int) -> None:
-            made.append(workers)
+            worker_counts.append(workers)
             super().__init__(context)
 
-    recipe = tmp_path / "mine.yaml"
-    recipe.write_text("engine: mine")
-    assert load(str(recipe))[1].engine.name == "mine"
-    chosen = {"name": "mine", "workers": 7}
+    recipe = tmp_path / "custom.yaml"
+    recipe.write_text("engine: custom")
+    assert load(str(recipe))[1].engine.name == "custom"
+    chosen = {"name": "custom", "workers": 7}
     setting = us.Experiment(partition={"name": "iid", "clients": 3}, rounds=1, engine=chosen, device="cpu")
     done = us.run(setting, out=tmp_path / "run", data=data(), model=network())
-    assert made == [7]
-    assert us.load(tmp_path / "run").environment["engine"] == "mine"
+    assert worker_counts == [7]
+    assert us.load(tmp_path / "run").environment["engine"] == "custom"
     assert done.summary.last_round == 1
 
 
 @pytest.mark.parametrize("name", ["auto", "plain", "loop", "stacked"])
-def test_an_engine_by_its_name_alone(name: str, tmp_path: Path) -> None:
+def test_an_engine_may_be_given_as_a_string(name: str, tmp_path: Path) -> None:
     recipe = tmp_path / "one.yaml"
     recipe.write_text(f"engine: {name}")
     assert load(str(recipe))[1].engine == us.Experiment(engine=name).engine
@@ -151,7 +151,7 @@ def test_an_engine_by_its_name_alone(name: str, tmp_path: Path) -> None:
     fed.engine.close()
 
 
-def test_an_unknown_engine_is_refused_with_the_names_there_are() -> None:
+def test_an_unknown_engine_is_refused_with_the_available_names() -> None:
     expected = "expected one of auto, loop, stacked, plain, found 'plane'; did you mean plain?"
     with pytest.raises(us.UserError, match=f"quick: engine.name: {expected}"):
         load("quick", ["engine=plane"])
@@ -159,7 +159,7 @@ def test_an_unknown_engine_is_refused_with_the_names_there_are() -> None:
         us.Experiment(engine="plane")
 
 
-def test_auto_takes_what_engines_declare() -> None:
+def test_auto_picks_the_engine_that_declares_the_device() -> None:
     by_device = {device: name for name, entry in engines.ENGINES.items() for device in entry.auto}
     assert by_device == {"cpu": "loop", "cuda": "stacked"}
     assert {name for name, entry in engines.ENGINES.items() if entry.workers} == {"loop"}
@@ -168,6 +168,6 @@ def test_auto_takes_what_engines_declare() -> None:
 
 
 @pytest.mark.parametrize("name", ["auto", "plain", "loop", "stacked"])
-def test_a_runs_identity_has_the_engines_name_alone(name: str) -> None:
-    """Whatever it can do, and however it is registered: recorded runs are found by it."""
-    assert us.Experiment(engine={"name": name, "workers": 3}).counting()["engine"] == {"name": name}
+def test_a_runs_identity_has_only_the_engines_name(name: str) -> None:
+    """Neither its workers nor its capabilities: recorded runs are looked up by the name."""
+    assert us.Experiment(engine={"name": name, "workers": 3}).identity_settings()["engine"] == {"name": name}

@@ -1,4 +1,4 @@
-"""bf16: blocks compute in it, everything that is kept, summed or measured stays in float32."""
+"""bf16: blocks compute in it, while everything that is stored, summed or measured stays in float32."""
 
 from pathlib import Path
 
@@ -20,19 +20,19 @@ SETTING = {
 
 @pytest.mark.parametrize("method", ["fedavg", "moon", "scaffold"])
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
-def test_close_to_float32_and_not_equal(method: str, engine: str, tmp_path: Path) -> None:
-    moved = {}
+def test_bf16_is_close_to_float32_but_not_equal(method: str, engine: str, tmp_path: Path) -> None:
+    weights = {}
     for precision in ("float32", "bf16"):
         experiment = us.Experiment(method=method, precision=precision, engine={"name": engine, "workers": 1}, **SETTING)
         run = us.run(experiment, out=tmp_path / precision)
-        moved[precision] = torch.cat([t.flatten() for t in us.load(run.folder).model.state_dict().values()])
-        assert moved[precision].dtype == torch.float32
-    apart = (moved["bf16"] - moved["float32"]).norm() / moved["float32"].norm()
-    assert 0 < apart < 0.01
+        weights[precision] = torch.cat([t.flatten() for t in us.load(run.folder).model.state_dict().values()])
+        assert weights[precision].dtype == torch.float32
+    distance = (weights["bf16"] - weights["float32"]).norm() / weights["float32"].norm()
+    assert 0 < distance < 0.01
 
 
 @pytest.mark.parametrize("engine", ["plain", "loop", "stacked"])
-def test_batchnorm_of_rows_that_are_no_images(engine: str, tmp_path: Path) -> None:
+def test_batchnorm_of_flat_rows_trains_in_bf16(engine: str, tmp_path: Path) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         body = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU())
@@ -45,9 +45,9 @@ def test_batchnorm_of_rows_that_are_no_images(engine: str, tmp_path: Path) -> No
     assert not torch.equal(states["0.2.running_mean"], net.state_dict()["0.2.running_mean"])
 
 
-def test_losses_see_float32_and_activations_are_half() -> None:
+def test_losses_get_float32_while_activations_are_bf16() -> None:
     body = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
-    model = Model(nn.Sequential(body, nn.Linear(8, 3)), half=True)
+    model = Model(nn.Sequential(body, nn.Linear(8, 3)), bf16=True)
     x = torch.randn(5, 4)
     assert model.block(model.initial, x, 0, train=True).dtype == torch.bfloat16
     assert [FrozenModel(model, model.initial, x).at(cut).dtype for cut in (0, 1, 2)] == [torch.float32] * 3

@@ -1,9 +1,9 @@
-"""Widths of a shrinking stack: wide enough, few sizes, and the same sizes in every round."""
+"""Widths of a shrinking stack: sufficient, few, and the same in every round."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unskew.engines.stacked.widths import SIZES, widths
+from unskew.engines.stacked.widths import MAX_WIDTHS, widths
 
 
 def active(steps: list[int]) -> list[int]:
@@ -12,29 +12,29 @@ def active(steps: list[int]) -> list[int]:
 
 
 @settings(max_examples=200, deadline=None)
-@given(steps=st.lists(st.integers(0, 40), min_size=1, max_size=90), sizes=st.integers(1, 40))
-def test_wide_enough_few_and_falling(steps: list[int], sizes: int) -> None:
+@given(steps=st.lists(st.integers(0, 40), min_size=1, max_size=90), max_widths=st.integers(1, 40))
+def test_widths_are_sufficient_few_and_never_grow(steps: list[int], max_widths: int) -> None:
     steps = sorted(steps, reverse=True)
-    found = widths(steps, sizes)
+    plan = widths(steps, max_widths)
     need = active(steps)
-    assert len(found) == len(need)
-    assert all(n <= width <= len(steps) for width, n in zip(found, need))
-    assert found == sorted(found, reverse=True)
-    assert len(set(found)) <= sizes
+    assert len(plan) == len(need)
+    assert all(n <= width <= len(steps) for width, n in zip(plan, need))
+    assert plan == sorted(plan, reverse=True)
+    assert len(set(plan)) <= max_widths
 
 
 @settings(max_examples=100, deadline=None)
-@given(steps=st.lists(st.integers(1, 200), min_size=1, max_size=SIZES))
-def test_small_cohorts_waste_nothing(steps: list[int]) -> None:
+@given(steps=st.lists(st.integers(1, 200), min_size=1, max_size=MAX_WIDTHS))
+def test_small_cohorts_are_not_padded(steps: list[int]) -> None:
     steps = sorted(steps, reverse=True)
     assert widths(steps) == active(steps)
 
 
-def test_the_sizes_depend_on_the_number_of_clients_alone() -> None:
-    """Whatever the steps of a round are, its widths are multiples of one number: recordings are found again."""
+def test_possible_widths_depend_only_on_the_number_of_clients() -> None:
+    """For any steps the widths are multiples of the same number, so captured graphs are reused in every round."""
     for first in range(1, 60):
         assert {width % 4 for width in widths(sorted(range(first, first + 100), reverse=True))} == {0}
 
 
-def test_nobody_trains() -> None:
+def test_without_steps_there_are_no_widths() -> None:
     assert widths([]) == widths([0, 0]) == []

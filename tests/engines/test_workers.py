@@ -1,4 +1,4 @@
-"""What becomes of requests when a worker process dies, refuses, fails or is left alone."""
+"""Requests to worker processes, also when a worker dies, raises an error or is interrupted."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from unskew.engines.loop.workers import Workers, can_fork
 pytestmark = pytest.mark.skipif(not can_fork(), reason="worker processes need fork")
 
 
-TOLD: State = {}  # of a worker
+RECEIVED: State = {}  # the last broadcast that this worker process got
 
 
 def handle(header: dict[str, Any], body: State) -> tuple[dict[str, Any], State]:
@@ -29,10 +29,10 @@ def handle(header: dict[str, Any], body: State) -> tuple[dict[str, Any], State]:
     if header["do"] == "fail":
         raise ValueError("a bug")
     if header["do"] == "receive":
-        TOLD.update(body)
+        RECEIVED.update(body)
         return {}, {}
-    if header["do"] == "told":
-        return {}, dict(TOLD)
+    if header["do"] == "return broadcast":
+        return {}, dict(RECEIVED)
     time.sleep(header.get("seconds", 0))
     return {"client": header["client"]}, {"x": body["x"] + 1}
 
@@ -42,16 +42,16 @@ def pool() -> Iterator[Workers]:
     made = Workers(2, handle)
     yield made
     made.close()
-    made.close()  # a second time does no harm
+    made.close()  # closing twice is allowed
 
 
-def asked(do: str, clients: range, **more: Any) -> Iterator[tuple[dict[str, Any], State]]:
+def requests(do: str, clients: range, **more: Any) -> Iterator[tuple[dict[str, Any], State]]:
     return (({"do": do, "client": k} | more, {"x": torch.full((1000,), float(k))}) for k in clients)
 
 
-def test_answers_come_in_order_and_whole(pool: Workers) -> None:
+def test_answers_are_complete_and_in_order(pool: Workers) -> None:
     for _ in range(2):
-        for k, (header, body) in enumerate(pool.ask(asked("add", range(7)))):
+        for k, (header, body) in enumerate(pool.ask(requests("add", range(7)))):
             assert header["client"] == k
             assert body["x"].eq(k + 1).all()
 
@@ -64,78 +64,78 @@ def test_answers_come_in_order_and_whole(pool: Workers) -> None:
         ("fail", RuntimeError, "a bug"),
     ],
 )
-def test_what_goes_wrong_there_is_told_here(pool: Workers, do: str, error: type[Exception], words: str) -> None:
+def test_worker_errors_are_raised_in_the_parent(pool: Workers, do: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        list(pool.ask(asked(do, range(1))))
+        list(pool.ask(requests(do, range(1))))
 
 
-def test_who_is_busy_is_not_waited_for_at_the_end() -> None:
+def test_close_does_not_wait_for_busy_workers() -> None:
     made = Workers(2, handle)
-    answers = made.ask([*asked("add", range(1)), *asked("add", range(1, 3), seconds=60)])
+    answers = made.ask([*requests("add", range(1)), *requests("add", range(1, 3), seconds=60)])
     next(answers)
     answers.close()
     made.close()
     assert [process.is_alive() for process in made._processes] == [False, False]
 
 
-def test_whoever_was_left_busy_is_not_asked_again(pool: Workers) -> None:
-    """His old answer would come for the new question, and be overwritten while it is read."""
-    answers = pool.ask([*asked("add", range(1)), *asked("add", range(1, 2), seconds=1)])
+def test_interrupted_workers_get_no_further_requests(pool: Workers) -> None:
+    """A worker's old answer would be taken for the new one, and be overwritten while it is read."""
+    answers = pool.ask([*requests("add", range(1)), *requests("add", range(1, 2), seconds=1)])
     next(answers)
     answers.close()
-    with pytest.raises(RuntimeError, match="left in the middle"):
-        list(pool.ask(asked("add", range(2))))
+    with pytest.raises(RuntimeError, match="still hold old answers"):
+        list(pool.ask(requests("add", range(2))))
 
 
-def test_an_interruption_while_it_is_heard_leaves_an_answer_behind(
-    pool: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_receive_leaves_an_old_answer(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*args: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "_hear", interrupt)
+        patch.setattr(workers, "_receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            list(pool.ask(asked("add", range(1))))
-    with pytest.raises(RuntimeError, match="left in the middle"):
-        list(pool.ask(asked("add", range(2))))
+            list(pool.ask(requests("add", range(1))))
+    with pytest.raises(RuntimeError, match="still hold old answers"):
+        list(pool.ask(requests("add", range(2))))
 
 
-def test_a_request_that_cannot_be_sent_is_not_sent_by_half(pool: Workers) -> None:
-    """The worker would wait for its other half, and take the next request's beginning for it."""
+def test_a_request_that_cannot_be_encoded_is_not_sent_in_part(pool: Workers) -> None:
+    """Otherwise the worker would wait for the rest, and take the beginning of the next request for it."""
     unknown = {"x": torch.ones(3, dtype=torch.bfloat16)}
     with pytest.raises(TypeError, match="BFloat16"):
         list(pool.ask([({"do": "add", "client": 0}, unknown)]))
-    assert not any(end.poll(0.2) for end in pool._ends)
-    with pytest.raises(RuntimeError, match="left in the middle"):
-        list(pool.ask(asked("add", range(2))))
+    assert not any(end.poll(0.2) for end in pool._slots)
+    with pytest.raises(RuntimeError, match="still hold old answers"):
+        list(pool.ask(requests("add", range(2))))
 
 
-def test_what_goes_wrong_when_told_is_heard_with_the_next_answer(pool: Workers) -> None:
-    """Who did not get the new model must not train the old one."""
-    pool.tell({"do": "fail", "answer": False}, {"w": torch.ones(3)})
+def test_a_failed_broadcast_is_raised_with_the_next_answer(pool: Workers) -> None:
+    """A worker that did not get the new model must not train the old one."""
+    pool.broadcast({"do": "fail", "answer": False}, {"w": torch.ones(3)})
     with pytest.raises(RuntimeError, match="a bug"):
-        list(pool.ask(asked("told", range(2))))
+        list(pool.ask(requests("return broadcast", range(2))))
 
 
-def test_what_is_told_to_all_is_the_last_that_was(pool: Workers) -> None:
-    """Through memory that is written again: a worker that had nothing to do looks at it late, and at larger tensors."""
+def test_workers_get_the_latest_broadcast(pool: Workers) -> None:
+    """Broadcasts overwrite the shared memory: an idle worker may read it late, and with larger tensors."""
     for size in (3, 50_000, 10):
-        pool.tell({"do": "receive", "answer": False}, {"w": torch.full((size,), float(size))})
-    for header, body in pool.ask(asked("told", range(4))):
+        pool.broadcast({"do": "receive", "answer": False}, {"w": torch.full((size,), float(size))})
+    for header, body in pool.ask(requests("return broadcast", range(4))):
         assert body["w"].tolist() == [10.0] * 10, header
 
 
-def test_a_worker_is_asked_again_before_its_answer_is_taken_out(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And its next answer does not lie where the last one does: both are whole."""
-    take, busy = SharedMemory.take, []
+def test_a_worker_gets_its_next_request_before_its_answer_is_read(
+    pool: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next answer uses the other slot, so that both stay intact."""
+    read, busy = SharedMemory.read, []
 
     def slow(self: SharedMemory, layout: Any) -> State:
         time.sleep(0.2)  # long enough for another answer
-        busy.append(any(end.poll() for end in pool._ends))
-        return take(self, layout)
+        busy.append(any(end.poll() for end in pool._slots))
+        return read(self, layout)
 
-    monkeypatch.setattr(SharedMemory, "take", slow)
-    answers = list(pool.ask(asked("add", range(6))))
+    monkeypatch.setattr(SharedMemory, "read", slow)
+    answers = list(pool.ask(requests("add", range(6))))
     assert [body["x"].unique().tolist() for _, body in answers] == [[k + 1.0] for k in range(6)]
     assert busy[0]

@@ -1,4 +1,4 @@
-"""The zoo by its published counts and shapes, cuts, roles, seeds, dropout from the plan, and what is refused."""
+"""The zoo: published parameter counts and shapes, cuts, roles, seeds, dropout from the plan, refused networks."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from torch.func import vmap
 
 from unskew import models
 from unskew.base.errors import UserError
-from unskew.engines.stacked.stacked_layers import for_stack
+from unskew.engines.stacked.stacked_layers import use_stacked_layers
 from unskew.models.model import Model
 from unskew.models.seeded_dropout import SeededDropout, uniform
 
@@ -60,25 +60,27 @@ def rows(name: str) -> torch.Tensor:
         ("lenet", (1, 28, 28), 10, 13_426),
     ],
 )
-def test_number_of_parameters(name: str, shape: tuple[int, ...], classes: int, count: int) -> None:
+def test_models_have_the_documented_number_of_parameters(
+    name: str, shape: tuple[int, ...], classes: int, count: int
+) -> None:
     """For example cnn on 3x32x32: 2432 + 51264 + 4096*512 + 512 + 5130 = 2156490."""
-    assert models.build(name, shape, classes, seed=0).count == count
+    assert models.build(name, shape, classes, seed=0).parameter_count == count
 
 
-def cuts(model: Model, h: torch.Tensor) -> list[tuple[int, ...]]:
+def shapes_at_cuts(model: Model, h: torch.Tensor) -> list[tuple[int, ...]]:
     """The shape of one row after every block."""
-    found = []
+    shapes = []
     for i in range(model.depth):
         h = model.run(model.initial, h, i, i + 1)
-        found.append(tuple(h.shape[1:]))
-    return found
+        shapes.append(tuple(h.shape[1:]))
+    return shapes
 
 
-def test_shape_of_every_mobilenet_block(zoo: dict[str, Model]) -> None:
+def test_mobilenet_blocks_have_the_published_shapes(zoo: dict[str, Model]) -> None:
     """17 inverted residuals, the pooled vector of 1280 numbers, the logits."""
     stages = [(16, 32, 1), (24, 32, 2), (32, 16, 3), (64, 8, 4), (96, 8, 3), (160, 4, 3), (320, 4, 1)]
-    want = [(c, side, side) for c, side, repeats in stages for _ in range(repeats)] + [(1280,), (10,)]
-    assert cuts(zoo["mobilenet_v2"], rows("mobilenet_v2")) == want
+    expected = [(c, side, side) for c, side, repeats in stages for _ in range(repeats)] + [(1280,), (10,)]
+    assert shapes_at_cuts(zoo["mobilenet_v2"], rows("mobilenet_v2")) == expected
     assert zoo["mobilenet_v2"].feature == 18
 
 
@@ -109,19 +111,19 @@ def test_representation_is_the_classifiers_input_and_not_negative(zoo: dict[str,
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_head_then_tail_is_the_whole(zoo: dict[str, Model], name: str) -> None:
+def test_running_from_any_cut_gives_the_same_logits(zoo: dict[str, Model], name: str) -> None:
     model, x = zoo[name], rows(name)
-    whole = model.run(model.initial, x)
-    assert whole.shape == (2, 10)
+    logits = model.run(model.initial, x)
+    assert logits.shape == (2, 10)
     h = x
     for cut in range(model.depth + 1):
-        assert torch.equal(model.run(model.initial, h, cut), whole)
+        assert torch.equal(model.run(model.initial, h, cut), logits)
         h = model.run(model.initial, h, cut, cut + 1) if cut < model.depth else h
-    assert torch.equal(h, whole)
+    assert torch.equal(h, logits)
 
 
-def test_equals_the_module_it_was_made_of() -> None:
-    """Also the running statistics after a step in train mode."""
+def test_model_equals_its_module() -> None:
+    """Including the running statistics after a step in train mode."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU()), nn.Linear(3, 2))
     model, x = Model(net), torch.randn(6, 4)
@@ -134,14 +136,14 @@ def test_equals_the_module_it_was_made_of() -> None:
     torch.testing.assert_close(model.run(state, x), net.eval()(x))
 
 
-def test_looking_changes_no_state() -> None:
+def test_evaluation_does_not_change_the_state() -> None:
     model = Model(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)))
     before = {name: t.clone() for name, t in model.initial.items()}
     model.run(model.initial, torch.randn(5, 3))
     assert all(torch.equal(before[name], t) for name, t in model.initial.items())
 
 
-def test_callers_module_stays_as_it_was() -> None:
+def test_callers_module_is_not_changed() -> None:
     net = nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5), nn.Linear(3, 2)).train()
     Model(net)
     assert isinstance(net[1], nn.Dropout)
@@ -149,7 +151,7 @@ def test_callers_module_stays_as_it_was() -> None:
     assert net[0].weight.device.type == "cpu"
 
 
-def test_roles_of_batchnorm_tensors() -> None:
+def test_batchnorm_tensors_are_parameters_statistics_and_a_counter() -> None:
     model = Model(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)))
     assert model.roles == {
         "0.weight": "parameter",
@@ -164,7 +166,7 @@ def test_roles_of_batchnorm_tensors() -> None:
     assert set(model.buffers) == {"0.running_mean", "0.running_var", "0.num_batches_tracked"}
 
 
-def test_precision_leaves_counters_whole() -> None:
+def test_precision_does_not_apply_to_counters() -> None:
     model = Model(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)), dtype=torch.float64)
     assert model.initial["0.num_batches_tracked"].dtype == torch.int64
     assert {t.dtype for name, t in model.initial.items() if model.roles[name] != "counter"} == {torch.float64}
@@ -177,25 +179,25 @@ def test_seed_decides_the_weights(name: str) -> None:
     assert not torch.equal(a[next(iter(a))], c[next(iter(c))])
 
 
-def test_building_leaves_the_callers_random_state() -> None:
+def test_building_keeps_the_global_random_state() -> None:
     torch.manual_seed(9)
     before = torch.get_rng_state()
     models.build("mlp", (4,), 3, seed=1)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_unknown_name_gives_the_nearest() -> None:
+def test_unknown_name_suggests_the_closest() -> None:
     with pytest.raises(UserError, match="found 'cnm'; did you mean cnn"):
         models.build("cnm", (3, 32, 32), 10, seed=0)
 
 
 def test_rows_of_another_rank_are_refused() -> None:
-    with pytest.raises(UserError, match=r"model cnn: expected images .* model=mlp takes rows"):
+    with pytest.raises(UserError, match=r"model cnn: expected images .* type model=mlp, which takes rows"):
         models.build("cnn", (5,), 10, seed=0)
 
 
-def dropping(p: float = 0.3) -> Model:
-    """Two dropout layers, one of them inside a block, and nothing else that changes a row."""
+def dropout_model(p: float = 0.3) -> Model:
+    """A model with two dropout layers, one of them inside a block, and no other layer that changes a row."""
     return Model(nn.Sequential(nn.Sequential(nn.Identity(), nn.Dropout(p)), nn.Dropout(p), nn.Flatten()))
 
 
@@ -205,47 +207,47 @@ def mask(model: Model, seed: int, shape: tuple[int, ...] = (10, 1000), i: int = 
 
 def test_dropout_is_off_in_eval() -> None:
     x = torch.randn(3, 7)
-    assert torch.equal(dropping().run({}, x), x)
+    assert torch.equal(dropout_model().run({}, x), x)
 
 
 def test_dropout_follows_the_seed() -> None:
-    model = dropping()
+    model = dropout_model()
     assert torch.equal(mask(model, 5), mask(model, 5))
     assert not torch.equal(mask(model, 5), mask(model, 6))
 
 
-def test_dropout_layers_have_masks_of_their_own() -> None:
-    model = dropping()
+def test_dropout_layers_have_different_masks() -> None:
+    model = dropout_model()
     assert not torch.equal(mask(model, 5, i=0), mask(model, 5, i=1))
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
 def test_dropout_keeps_its_share_and_the_mean(p: float) -> None:
-    """100,000 units: the share kept has a standard deviation below 0.0016, five of them allowed; kept ones grow."""
-    out = mask(dropping(p), 11, (100, 1000))
+    """100,000 units: the kept share has a standard deviation below 0.0016, five are allowed; kept units are scaled."""
+    out = mask(dropout_model(p), 11, (100, 1000))
     kept = out > 0
     assert float(kept.float().mean()) == pytest.approx(1 - p, abs=0.008)
     torch.testing.assert_close(out[kept], torch.full_like(out[kept], 1 / (1 - p)))
     assert float(out.mean()) == pytest.approx(1.0, abs=0.016)
 
 
-def test_dropout_masks_are_unrelated() -> None:
-    """Kept twice: (1-p)^2 = 0.49 of the units, for neighbours, for neighbouring seeds, and for two layers."""
-    model = dropping(0.3)
+def test_dropout_masks_are_independent() -> None:
+    """Both kept: (1-p)^2 = 0.49 of the units, for neighbouring positions, neighbouring seeds and two layers."""
+    model = dropout_model(0.3)
     a, b, other = (mask(model, s, (100, 1000), i).flatten() > 0 for s, i in ((1, 0), (2, 0), (1, 1)))
     for left, right in ((a[1:], a[:-1]), (a, b), (a, other)):
         assert float((left & right).float().mean()) == pytest.approx(0.49, abs=0.01)
 
 
 def test_uniform_numbers_fill_the_unit_interval() -> None:
-    """200,000 numbers in ten bins of 20,000; the standard deviation of a bin is 134, six of them allowed."""
+    """200,000 numbers in ten bins of 20,000; the standard deviation of a bin is 134, six are allowed."""
     u = uniform(torch.tensor(3), 200_000)
     assert float(u.min()) >= 0
     assert float(u.max()) < 1
     assert (torch.histc(u, 10, 0, 1) - 20_000).abs().max() < 6 * 134
 
 
-def test_dropout_of_whole_channels() -> None:
+def test_dropout2d_drops_whole_channels() -> None:
     model = Model(nn.Sequential(nn.Dropout2d(0.5), nn.Flatten()))
     out = mask(model, 2, (6, 8, 3, 3))
     assert set(out.flatten(2).amax(2).flatten().tolist()) == {0.0, 2.0}
@@ -254,10 +256,10 @@ def test_dropout_of_whole_channels() -> None:
 
 @pytest.mark.parametrize("p", [1.0, 1 - 2**-34, 1 - 2**-32])
 @pytest.mark.parametrize("layer", [nn.Dropout, nn.Dropout2d])
-def test_dropout_of_everything(layer: type[nn.Module], p: float) -> None:
-    """One may ask for it, and gets zeros with gradients, not a division by zero; also with the layers of a stack."""
+def test_dropping_everything_gives_zeros(layer: type[nn.Module], p: float) -> None:
+    """Dropping everything gives zeros with gradients instead of a division by zero, also with stacked layers."""
     model = Model(nn.Sequential(layer(p), nn.Flatten()))
-    for each in (model, model.rewritten(for_stack)):
+    for each in (model, model.with_layers(use_stacked_layers)):
         x = torch.randn(4, 2, 3, 3, requires_grad=True)
         out = each.block({}, x, 0, train=True, seed=torch.tensor(7))
         out.sum().backward()
@@ -266,43 +268,43 @@ def test_dropout_of_everything(layer: type[nn.Module], p: float) -> None:
         assert not x.grad.any()
 
 
-def test_dropout_does_not_remember_what_a_transformation_made() -> None:
-    """A tensor that is made inside of one is wrapped, or has no numbers at all, and later calls would get it."""
-    model, x = dropping(), torch.randn(3, 11)
+def test_dropout_does_not_cache_tensors_created_in_a_transform() -> None:
+    """A tensor created inside a transform is a wrapper or has no data, and later calls would get it from the cache."""
+    model, x = dropout_model(), torch.randn(3, 11)
     with FakeTensorMode():
         model.block({}, torch.zeros(3, 11), 0, train=True, seed=torch.tensor(1))
     torch.func.grad(lambda h: model.block({}, h, 0, train=True, seed=torch.tensor(1)).sum())(x)
-    found = model.block({}, x, 0, train=True, seed=torch.tensor(1))
-    assert type(found) is torch.Tensor
-    torch.testing.assert_close(found, x * mask(model, 1, (3, 11)))
+    out = model.block({}, x, 0, train=True, seed=torch.tensor(1))
+    assert type(out) is torch.Tensor
+    torch.testing.assert_close(out, x * mask(model, 1, (3, 11)))
 
 
 def test_dropout_under_vmap_equals_the_loop() -> None:
-    model = dropping()
+    model = dropout_model()
     h, seeds = torch.randn(4, 5, 20, generator=torch.Generator().manual_seed(0)), torch.tensor([3, 3, 4, 2**31 - 1])
 
-    def both(h: torch.Tensor, seed: torch.Tensor) -> torch.Tensor:
+    def both_layers(h: torch.Tensor, seed: torch.Tensor) -> torch.Tensor:
         return model.block({}, model.block({}, h, 0, train=True, seed=seed), 1, train=True, seed=seed)
 
-    stacked = vmap(both)(h, seeds)
-    assert torch.equal(stacked, torch.stack([both(a, s) for a, s in zip(h, seeds)]))
-    ones = vmap(both)(torch.ones(4, 5, 20), seeds)
+    stacked = vmap(both_layers)(h, seeds)
+    assert torch.equal(stacked, torch.stack([both_layers(a, s) for a, s in zip(h, seeds)]))
+    ones = vmap(both_layers)(torch.ones(4, 5, 20), seeds)
     assert torch.equal(ones[0], ones[1])
     assert not torch.equal(ones[1], ones[2])
 
 
-def test_dropout_seed_is_no_state() -> None:
-    assert dropping().initial == {}
-    assert isinstance(dropping()._train[1], SeededDropout)
+def test_dropout_seed_is_not_part_of_the_state() -> None:
+    assert dropout_model().initial == {}
+    assert isinstance(dropout_model()._train[1], SeededDropout)
 
 
 @pytest.mark.parametrize("blocks", [nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2)), nn.ModuleList([nn.Linear(2, 2)])])
-def test_only_sequences_of_blocks(blocks: nn.Module) -> None:
+def test_a_model_must_be_a_sequence_of_blocks(blocks: nn.Module) -> None:
     with pytest.raises(UserError, match=r"expected an nn.Sequential of at least 2 blocks.*nn.Sequential\(body, head\)"):
         Model(blocks)  # type: ignore[arg-type]
 
 
-def test_batchnorm_without_momentum_is_refused_by_name() -> None:
+def test_batchnorm_without_momentum_is_refused() -> None:
     with pytest.raises(UserError, match=r"0\.1 is a BatchNorm with momentum=None"):
         Model(nn.Sequential(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, momentum=None)), nn.Linear(3, 2)))
 
@@ -318,14 +320,14 @@ def test_dropout_inside_recurrent_layers_is_refused() -> None:
 
 
 @pytest.mark.parametrize("layer", [nn.AlphaDropout(0.5), nn.FeatureAlphaDropout(0.5)])
-def test_alpha_dropout_is_not_quietly_made_plain(layer: nn.Module) -> None:
-    """It keeps mean and variance by an affine map; plain dropout in its place is another network."""
+def test_alpha_dropout_is_refused(layer: nn.Module) -> None:
+    """It preserves mean and variance by an affine map, so plain dropout in its place would be a different network."""
     with pytest.raises(UserError, match="AlphaDropout"):
         Model(nn.Sequential(layer, nn.Linear(3, 2)))
 
 
 def test_attention_dropout_is_refused() -> None:
-    """Its masks come from PyTorch's own generator, which no plan can repeat."""
+    """Its masks come from PyTorch's global generator and cannot be replayed."""
 
     class Attend(nn.Module):
         def __init__(self) -> None:
@@ -373,22 +375,22 @@ def one_layer_twice() -> Pair:
     return Pair(layer, layer)
 
 
-@pytest.mark.parametrize("made", [layers_with_one_weight, norms_with_one_mean, one_layer_twice])
-def test_layers_of_a_block_may_share_a_tensor(made: Callable[[], Pair]) -> None:
-    """Outputs are the module's; the shared tensor is one of the state; and no skeleton keeps a tensor."""
-    net, x = nn.Sequential(made(), nn.Linear(3, 2)).eval(), torch.randn(4, 3)
+@pytest.mark.parametrize("make_pair", [layers_with_one_weight, norms_with_one_mean, one_layer_twice])
+def test_layers_of_a_block_may_share_a_tensor(make_pair: Callable[[], Pair]) -> None:
+    """Outputs equal the module's; the state has the shared tensor once; and no skeleton holds a tensor."""
+    net, x = nn.Sequential(make_pair(), nn.Linear(3, 2)).eval(), torch.randn(4, 3)
     model = Model(net)
     torch.testing.assert_close(model.run(model.initial, x), net(x))
     assert len(model.initial) == len([*net.parameters(), *net.buffers()])
     changed = {name: t + 1 if t.is_floating_point() else t for name, t in model.initial.items()}
-    torch.testing.assert_close(model.run(changed, x), _with(net, changed)(x))
+    torch.testing.assert_close(model.run(changed, x), _load_state(net, changed)(x))
     assert {t.device.type for blocks in (model._train, model._eval) for t in blocks.parameters()} == {"meta"}
 
 
-def _with(net: nn.Sequential, state: dict[str, torch.Tensor]) -> nn.Sequential:
-    """The net with every tensor of the state in all its places."""
-    places = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+def _load_state(net: nn.Sequential, state: dict[str, torch.Tensor]) -> nn.Sequential:
+    """Copy every tensor of the state into the network."""
+    tensors = {**dict(net.named_parameters()), **dict(net.named_buffers())}
     with torch.no_grad():
         for name, tensor in state.items():
-            places[name].copy_(tensor)
+            tensors[name].copy_(tensor)
     return net

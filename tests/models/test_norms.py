@@ -1,4 +1,4 @@
-"""BatchNorm policies: what is averaged, kept, frozen or converted."""
+"""BatchNorm policies: averaged, local, frozen or converted to GroupNorm."""
 
 import copy
 from pathlib import Path
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import unskew as us
-from unskew.engines.stacked.stacked_layers import for_stack
+from unskew.engines.stacked.stacked_layers import use_stacked_layers
 from unskew.models.model import Model
 
 NORM = ["0.1.weight", "0.1.bias", "0.1.running_mean", "0.1.running_var", "0.1.num_batches_tracked"]
@@ -22,54 +22,54 @@ def network() -> nn.Sequential:
         return nn.Sequential(nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU()), nn.Linear(6, 3))
 
 
-def played(policy: str, folder: Path, rounds: int = 3) -> us.Run:
+def run_policy(policy: str, folder: Path, rounds: int = 3) -> us.Run:
     gen, y = np.random.default_rng(0), np.arange(60) % 3
     data = us.from_arrays((gen.normal(size=(60, 5)) + 4 * np.eye(3, 5)[y] + 1).astype("float32"), y)
     local, engine = {"batch": 8, "lr": 0.1}, {"name": "loop", "workers": 1}
-    setting = {"partition": {"name": "iid", "clients": 3}, "local": local, "engine": engine, "record": {"rounds": [1]}}
-    experiment = us.Experiment(rounds=rounds, model={"batchnorm": policy}, **setting)
+    options = {"partition": {"name": "iid", "clients": 3}, "local": local, "engine": engine, "record": {"rounds": [1]}}
+    experiment = us.Experiment(rounds=rounds, model={"batchnorm": policy}, **options)
     return us.run(experiment, data=data, model=network(), out=folder)
 
 
-def final(run: us.Run) -> dict[str, torch.Tensor]:
+def final_state(run: us.Run) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
     return load_file(run.folder / "model.safetensors")
 
 
-def test_average_moves_the_statistics(tmp_path: Path) -> None:
-    state = final(played("average", tmp_path / "run"))
+def test_average_updates_the_statistics(tmp_path: Path) -> None:
+    state = final_state(run_policy("average", tmp_path / "run"))
     assert state["0.1.running_mean"].abs().sum() > 0.1
     assert state["0.1.num_batches_tracked"] > 0
 
 
-def test_local_keeps_them_with_the_client(tmp_path: Path) -> None:
-    """The server's stay as they were, nothing of them is sent, and the clients' differ from each other."""
+def test_local_statistics_stay_with_the_client(tmp_path: Path) -> None:
+    """The server's BatchNorm tensors do not change, none is sent, and those of two clients differ."""
     from safetensors.torch import load_file
 
-    run = played("local", tmp_path / "run")
-    state, start = final(run), Model(network()).initial
+    run = run_policy("local", tmp_path / "run")
+    state, start = final_state(run), Model(network()).initial
     assert all(torch.equal(state[name], start[name]) for name in NORM)
     assert not torch.equal(state["0.0.weight"], start["0.0.weight"])
     sent = load_file(run.folder / "messages" / "000001-0.safetensors")
     assert not [name for name in sent if name.split("/")[-1] in NORM]
-    kept = [load_file(path) for path in sorted((run.folder / "checkpoint" / "clients").iterdir())]
-    assert set(kept[0]) == {f"model/{name}" for name in NORM}
-    assert not torch.equal(kept[0]["model/0.1.running_mean"], kept[1]["model/0.1.running_mean"])
+    client_states = [load_file(path) for path in sorted((run.folder / "checkpoint" / "clients").iterdir())]
+    assert set(client_states[0]) == {f"model/{name}" for name in NORM}
+    assert not torch.equal(client_states[0]["model/0.1.running_mean"], client_states[1]["model/0.1.running_mean"])
     size = sum(t.numel() * t.element_size() for name, t in start.items() if name not in NORM)
     assert run.summary.bytes_down == 3 * 3 * size
     scored = run.metrics[(run.metrics.metric.str.startswith("predicted/")) & (run.metrics["round"] == 3)]
-    assert scored.value.sum() == 3 * 12  # twelve test rows, each seen by three clients' models
+    assert scored.value.sum() == 3 * 12  # twelve test rows, each scored by three clients' models
 
 
-def test_frozen_uses_and_keeps_what_the_model_came_with(tmp_path: Path) -> None:
-    state, start = final(played("frozen", tmp_path / "run")), Model(network()).initial
+def test_frozen_keeps_the_initial_statistics(tmp_path: Path) -> None:
+    state, start = final_state(run_policy("frozen", tmp_path / "run")), Model(network()).initial
     assert all(torch.equal(state[name], start[name]) for name in NORM[2:])
     assert not torch.equal(state["0.1.weight"], start["0.1.weight"])
 
 
 def test_group_has_no_statistics(tmp_path: Path) -> None:
-    state = final(played("group", tmp_path / "run"))
+    state = final_state(run_policy("group", tmp_path / "run"))
     assert set(state) == {"0.0.weight", "0.0.bias", "0.1.weight", "0.1.bias", "1.weight", "1.bias"}
 
 
@@ -88,9 +88,9 @@ def test_header_names_the_policy(policy: str) -> None:
 
 
 def test_all_policies_learn(tmp_path: Path) -> None:
-    """Round 3 beats the untrained model's loss under every policy."""
+    """After three rounds the loss is less than half of the untrained model's under every policy."""
     for policy in ("average", "local", "frozen", "group"):
-        metrics = played(policy, tmp_path / policy).metrics
+        metrics = run_policy(policy, tmp_path / policy).metrics
         loss = metrics[(metrics.metric == "loss") & (metrics.split == "test")].set_index("round").value
         assert loss[3] < loss[0] / 2, policy
 
@@ -108,14 +108,14 @@ def test_local_scores_only_clients_with_rows(tmp_path: Path) -> None:
     assert scored == 4 * (held > 0).sum()
 
 
-def test_a_frozen_gains_gradient_keeps_its_digits_far_from_zero() -> None:
-    """Statistics with a mean of 30: unless numbers are centred first, the gradient is a difference of large ones."""
+def test_gradient_of_a_frozen_scale_is_accurate_with_a_large_mean() -> None:
+    """Statistics with a mean of 30: without centring first, the gradient is a difference of large numbers."""
     torch.manual_seed(0)
     layer = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten()).eval()
     layer[0].running_mean.fill_(30.0)
-    mine = for_stack(copy.deepcopy(layer))
-    x, found = 30 + torch.randn(64, 3, 8, 8), []
-    for net, rows in ((mine, x), (layer.double(), x.double())):
+    stacked = use_stacked_layers(copy.deepcopy(layer))
+    x, gradients = 30 + torch.randn(64, 3, 8, 8), []
+    for net, rows in ((stacked, x), (layer.double(), x.double())):
         net(rows).square().sum().backward()
-        found.append(net[0].weight.grad.double())
-    torch.testing.assert_close(found[0], found[1], rtol=3e-6, atol=0.0)
+        gradients.append(net[0].weight.grad.double())
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=3e-6, atol=0.0)

@@ -1,4 +1,4 @@
-"""timm models as blocks: equal to the network they were cut from, or refused in words."""
+"""timm models as blocks: equal to the network they were cut from, or refused with a message."""
 
 import importlib
 import sys
@@ -11,14 +11,14 @@ from torch.func import vmap
 
 from unskew import models
 from unskew.base.errors import UserError
-from unskew.models import timm_models as bridge
+from unskew.models import timm_models
 from unskew.models.model import Model
 
 X = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 class Chain(nn.Module):
-    """The smallest network built like timm's: stem, stages, head that holds the classifier."""
+    """A small network with the structure of timm's: stem, stages, and a head with the classifier."""
 
     def __init__(self, in_chans: int = 3, num_classes: int = 10) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Chain(nn.Module):
 
 
 class Skip(Chain):
-    """A path around a stage."""
+    """A network with a second path through a stage."""
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.layer1(self.act1(self.conv1(x)))
@@ -43,7 +43,7 @@ class Skip(Chain):
 
 
 class Token(Chain):
-    """A parameter that no child owns, as the position embedding of a vision transformer."""
+    """A network with a parameter outside its children, like the position embedding of a vision transformer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Token(Chain):
 
 
 class Flat(nn.Module):
-    """No stages."""
+    """A network without stages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,8 +69,8 @@ class PathDrop(nn.Identity):
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library of one model in timm's place."""
+def fake_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace timm by a library with one model."""
     library = ModuleType("timm")
     library.is_model = lambda name: name == "chain"  # type: ignore[attr-defined]
     library.list_models = lambda: ["chain"]  # type: ignore[attr-defined]
@@ -80,16 +80,16 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_blocks_are_stem_stages_pool_classifier() -> None:
     net = Chain()
-    blocks = bridge.cut(net, (3, 32, 32), "timm:chain")
+    blocks = timm_models.cut_into_blocks(net, (3, 32, 32), "timm:chain")
     assert len(blocks) == 5
     assert blocks[1] is net.layer1
     assert blocks[-1] is net.get_classifier()
     assert torch.equal(blocks.eval()(X), net.eval()(X))
 
 
-def test_a_block_leaves_its_input_alone() -> None:
-    """layer1 starts with an in-place ReLU, which would change the feature that a client shares."""
-    model = Model(bridge.cut(Chain(), (3, 32, 32), "timm:chain"))
+def test_a_block_does_not_change_its_input() -> None:
+    """layer1 starts with an in-place ReLU, which would change the features that a client shares."""
+    model = Model(timm_models.cut_into_blocks(Chain(), (3, 32, 32), "timm:chain"))
     h = -X[:, :1].expand(2, 4, 32, 32).contiguous()
     before = h.clone()
     model.run(model.initial, h, 1)
@@ -99,40 +99,40 @@ def test_a_block_leaves_its_input_alone() -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_cutting_keeps_the_mode(training: bool) -> None:
     net = Chain().train(training)
-    bridge.cut(net, (3, 32, 32), "timm:chain")
+    timm_models.cut_into_blocks(net, (3, 32, 32), "timm:chain")
     assert net.training is training
 
 
-def dropping() -> nn.Module:
+def net_with_path_drop() -> nn.Module:
     net = Chain()
     net.layer2.append(PathDrop())
     return net
 
 
-def dropping_rate() -> nn.Module:
+def net_with_drop_rate() -> nn.Module:
     net = Chain()
     net.drop_rate = 0.2  # type: ignore[assignment]
     return net
 
 
 @pytest.mark.parametrize(
-    ("net", "why"),
+    ("net", "reason"),
     [
         (Skip(), "more than a chain"),
         (Token(), "parameters outside its stages"),
         (Flat(), "it has no stages"),
         (nn.Linear(2, 2), "its classifier is not one linear layer"),
-        (dropping(), "layer2.2 drops paths at random"),
-        (dropping_rate(), "drops features outside its layers"),
+        (net_with_path_drop(), "layer2.2 drops paths at random"),
+        (net_with_drop_rate(), "drops features outside its layers"),
     ],
 )
-def test_what_is_no_chain_is_refused_with_models_that_are(net: nn.Module, why: str) -> None:
-    with pytest.raises(UserError, match=f"model timm:x: expected .* found that .*{why}.*for example resnet18"):
-        bridge.cut(net, (3, 32, 32), "timm:x")
+def test_a_network_that_is_not_a_chain_is_refused(net: nn.Module, reason: str) -> None:
+    with pytest.raises(UserError, match=f"model timm:x: expected .* found that .*{reason}.*for example, resnet18"):
+        timm_models.cut_into_blocks(net, (3, 32, 32), "timm:x")
 
 
-@pytest.mark.usefixtures("fake")
-def test_build_gives_channels_and_classes_and_follows_the_seed() -> None:
+@pytest.mark.usefixtures("fake_timm")
+def test_build_sets_channels_and_classes_and_depends_on_the_seed() -> None:
     a, b, c = (models.build("timm:chain", (1, 16, 16), 7, seed).initial for seed in (1, 1, 2))
     assert a["0.0.weight"].shape == (4, 1, 3, 3)
     assert a["4.weight"].shape == (7, 8)
@@ -140,47 +140,50 @@ def test_build_gives_channels_and_classes_and_follows_the_seed() -> None:
     assert not torch.equal(a["4.weight"], c["4.weight"])
 
 
-@pytest.mark.usefixtures("fake")
-def test_unknown_name_gives_the_nearest() -> None:
+@pytest.mark.usefixtures("fake_timm")
+def test_unknown_name_suggests_the_closest() -> None:
     with pytest.raises(UserError, match="found 'chian'; did you mean chain"):
         models.check_name("timm:chian")
 
 
-def test_missing_library_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_names_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(UserError, match=r"pip install 'unskew\[vision\]'"):
         models.check_name("timm:resnet18")
 
 
-def test_torchvision_of_another_build_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incompatible_torchvision_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str) -> ModuleType:
         raise RuntimeError("operator torchvision::nms does not exist")
 
     monkeypatch.setattr(importlib, "import_module", fail)
     with pytest.raises(UserError, match="expected a torchvision built for torch"):
-        bridge.load()
+        timm_models.load()
 
 
 NAMES = ["resnet18", "mobilenetv2_100", "efficientnet_b0", "convnext_atto", "regnetx_002"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_real_models_at_every_cut(name: str) -> None:
-    """The names that the refusal recommends."""
+def test_real_models_give_the_same_logits_from_every_cut(name: str) -> None:
+    """The models recommended by the error message."""
     timm = pytest.importorskip("timm", exc_type=ImportError)
     net = timm.create_model(name, in_chans=3, num_classes=10)
-    model = Model(bridge.cut(net, (3, 32, 32), name))
-    whole, h = net.eval()(X), X
+    model = Model(timm_models.cut_into_blocks(net, (3, 32, 32), name))
+    logits, h = net.eval()(X), X
     assert model.depth >= 7
     for cut in range(model.depth):
-        assert torch.equal(model.run(model.initial, h, cut), whole)
+        assert torch.equal(model.run(model.initial, h, cut), logits)
         h = model.run(model.initial, h, cut, cut + 1)
 
 
-def test_real_model_stacked_over_two_clients() -> None:
-    """One of them, in train mode and float64: depthwise convolutions of the others are slow on a CPU."""
+def test_a_real_model_stacked_over_two_clients_equals_the_loop() -> None:
+    """In train mode and float64. Only resnet18, because depthwise convolutions are slow on a CPU."""
     timm = pytest.importorskip("timm", exc_type=ImportError)
-    model = Model(bridge.cut(timm.create_model("resnet18", num_classes=10), (3, 32, 32), "x"), dtype=torch.float64)
+    model = Model(
+        timm_models.cut_into_blocks(timm.create_model("resnet18", num_classes=10), (3, 32, 32), "x"),
+        dtype=torch.float64,
+    )
 
     def train(state: dict[str, Tensor], h: Tensor) -> Tensor:
         state = {key: t.clone() for key, t in state.items()}
@@ -193,8 +196,8 @@ def test_real_model_stacked_over_two_clients() -> None:
     torch.testing.assert_close(stacked, torch.stack([train(model.initial, r) for r in rows]))
 
 
-def test_zoo_resnet18_is_timms() -> None:
-    """Same tensors in the same order, same output: the topology is torchvision's, which timm's resnet18 shares."""
+def test_resnet18_of_the_zoo_equals_that_of_timm() -> None:
+    """Same tensors in the same order and same output: both have the topology of torchvision's ResNet-18."""
     timm = pytest.importorskip("timm", exc_type=ImportError)
     net = timm.create_model("resnet18", num_classes=10).eval()
     model = models.build("resnet18", (3, 32, 32), 10, seed=0)

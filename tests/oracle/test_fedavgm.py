@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toolbox import equal, federation, gather, last_model, messages, played, server
+from toolbox import equal, federation, gather, last_model, messages, run_rounds, server
 
 from unskew.base.tree import State
 from unskew.methods.fedavgm import AverageMomentum
@@ -18,15 +18,15 @@ def number(value: float) -> torch.Tensor:
 
 
 @pytest.mark.papers
-def test_two_rounds_by_hand() -> None:
+def test_two_rounds_match_a_calculation_by_hand() -> None:
     """beta 0.7, w = 1; mean 0.8: v = 0.2, w = 0.8; mean 0.7: v = 0.7*0.2 + 0.1 = 0.24, w = 0.8 - 0.24 = 0.56."""
     part = AverageMomentum(beta=0.7)
     state = server({"w": number(1.0)}, {"w": number(0.0)})
-    found = []
+    actual = []
     for pair in ((0.6, 1.0), (0.5, 0.9)):  # their means are 0.8 and 0.7
         state = part.merge(state, gather(part, sent(*({"w": number(value)} for value in pair))))
-        found += [float(state.part_state["w"]), float(state.model["w"])]
-    assert found == pytest.approx([0.2, 0.8, 0.24, 0.56], rel=1e-14)
+        actual += [float(state.part_state["w"]), float(state.model["w"])]
+    assert actual == pytest.approx([0.2, 0.8, 0.24, 0.56], rel=1e-14)
 
 
 def test_velocity_starts_at_zero_for_trained_tensors_only() -> None:
@@ -40,12 +40,12 @@ def test_velocity_starts_at_zero_for_trained_tensors_only() -> None:
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_beta_zero_is_fedavg_bit_for_bit(precision: str, norm: bool) -> None:
-    none = federation([{"fedavgm": {"beta": 0.0}}], precision=precision, norm=norm)
-    assert equal(last_model(none, 3), last_model(federation("fedavg", precision=precision, norm=norm), 3))
+    neutral = federation([{"fedavgm": {"beta": 0.0}}], precision=precision, norm=norm)
+    assert equal(last_model(neutral, 3), last_model(federation("fedavg", precision=precision, norm=norm), 3))
 
 
 def test_running_statistics_and_counters_take_the_plain_mean() -> None:
-    """With velocity 10 and beta 0.5 the weight moves by 5 more than the mean says; the statistic does not."""
+    """With velocity 10 and beta 0.5 the weight ends 5 below the mean; the statistic is the mean."""
     part = AverageMomentum(beta=0.5)
     before = server({"w": number(1.0), "s": number(1.0), "n": torch.tensor(1)}, {"w": number(10.0)})
     models = ({"w": number(a), "s": number(a), "n": torch.tensor(n)} for a, n in ((2.0, 7), (4.0, 9)))
@@ -61,7 +61,7 @@ def test_rounds_follow_the_recursion() -> None:
     fed = federation("fedavgm", norm=True)
     snap = fed.start()
     w, v = snap.model, {name: torch.zeros_like(snap.model[name]) for name in fed.model.parameters}
-    for snap, _ in played(fed, 3):
+    for snap, _ in run_rounds(fed, 3):
         models = [(fed.rows[int(k)], m["avgm"]["weights"]) for k, m in messages(snap).items()]
         mean = {name: sum(n * m[name] for n, m in models) / sum(n for n, _ in models) for name in w}
         v = {name: 0.7 * v[name] + (w[name] - mean[name]) for name in v}

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from distilling import TINY, check_filler_counts_nothing, check_traffic_is_that_of_fedavg, random_logits, term
+from distilling import TINY, check_filler_rows_are_ignored, check_traffic_and_state_equal_fedavg, random_logits, term
 from toolbox import equal, federation, last_model
 from torch import Tensor
 from torch.nn import functional as F
@@ -17,23 +17,23 @@ def counts(*values: float) -> Tensor:
 
 
 @pytest.mark.papers
-def test_number_of_the_spec() -> None:
+def test_loss_matches_the_spec() -> None:
     """n = (100, 25, 1), z = 0, tau 1: shifts (0.316228, 0.447214, 1), y = 2 gives 1.551687.
 
     The printed formula, whose denominator leaves out the label, would give 1.313570.
     """
-    found = term(LogitsCalibration(), FLAT, FLAT, torch.tensor([2]), counts=counts(100, 25, 1))
+    actual = term(LogitsCalibration(), FLAT, FLAT, torch.tensor([2]), counts=counts(100, 25, 1))
     shifts = torch.tensor([0.316228, 0.447214, 1.0], dtype=torch.float64)
-    assert found.item() == pytest.approx(1.551687, abs=TINY)
-    assert found.item() == pytest.approx((shifts[2] + (-shifts).exp().sum().log()).item(), abs=1e-6)
+    assert actual.item() == pytest.approx(1.551687, abs=TINY)
+    assert actual.item() == pytest.approx((shifts[2] + (-shifts).exp().sum().log()).item(), abs=1e-6)
 
 
-def test_rare_labels_cost_more() -> None:
-    each = [
+def test_rare_labels_have_a_larger_loss() -> None:
+    losses = [
         term(LogitsCalibration(), FLAT, FLAT, torch.tensor([y]), counts=counts(100, 25, 1)).item() for y in range(3)
     ]
-    assert each == sorted(each)
-    assert each[0] < each[2]
+    assert losses == sorted(losses)
+    assert losses[0] < losses[2]
 
 
 def test_equal_counts_are_cross_entropy() -> None:
@@ -41,8 +41,8 @@ def test_equal_counts_are_cross_entropy() -> None:
     torch.testing.assert_close(term(LogitsCalibration(), z, z, y, counts=counts(4, 4, 4)), F.cross_entropy(z, y))
 
 
-def test_absent_class_gets_no_gradient_to_speak_of() -> None:
-    """1e-6 rows: lowered by 31.6, e^-31.6 = 2e-14 of the push, which is that of a softmax without the class."""
+def test_absent_class_gets_almost_no_gradient() -> None:
+    """1e-6 rows lower the logit by 31.6 and scale its gradient by e^-31.6 = 2e-14: as if the class were left out."""
     z = random_logits(4, 3).requires_grad_()
     y = torch.tensor([0, 1, 0, 1])
     loss = term(LogitsCalibration(), z, z.detach(), y, counts=counts(9, 9, 0))
@@ -52,7 +52,7 @@ def test_absent_class_gets_no_gradient_to_speak_of() -> None:
 
 
 def test_absent_class_is_finite_even_as_a_label() -> None:
-    """A shared row may have a label the client lacks."""
+    """A shared row may have a label that the client has no rows of."""
     z = FLAT.clone().requires_grad_()
     loss = term(LogitsCalibration(), z, FLAT, torch.tensor([1]), counts=counts(9, 0, 0))
     (gradient,) = torch.autograd.grad(loss, z)
@@ -60,14 +60,14 @@ def test_absent_class_is_finite_even_as_a_label() -> None:
     assert torch.isfinite(gradient).all()
 
 
-def test_filler_counts_nothing() -> None:
-    check_filler_counts_nothing(LogitsCalibration(), counts=counts(5, 0, 2, 1))
+def test_filler_rows_are_ignored() -> None:
+    check_filler_rows_are_ignored(LogitsCalibration(), counts=counts(5, 0, 2, 1))
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_tau_zero_is_fedavg_bit_for_bit(precision: str) -> None:
-    none = federation([{"fedlc": {"tau": 0.0}}], sizes=(2, 1, 5), precision=precision)
-    assert equal(last_model(none, 3), last_model(federation("fedavg", sizes=(2, 1, 5), precision=precision), 3))
+    neutral = federation([{"fedlc": {"tau": 0.0}}], sizes=(2, 1, 5), precision=precision)
+    assert equal(last_model(neutral, 3), last_model(federation("fedavg", sizes=(2, 1, 5), precision=precision), 3))
 
 
 def test_equal_counts_train_as_in_fedavg_and_others_do_not() -> None:
@@ -79,5 +79,5 @@ def test_equal_counts_train_as_in_fedavg_and_others_do_not() -> None:
     assert not equal(*uneven)
 
 
-def test_nothing_more_travels_or_stays() -> None:
-    check_traffic_is_that_of_fedavg("fedlc")
+def test_traffic_and_state_equal_fedavg() -> None:
+    check_traffic_and_state_equal_fedavg("fedlc")

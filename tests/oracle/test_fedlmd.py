@@ -9,21 +9,21 @@ from distilling import (
     Z_G,
     Y,
     Z,
-    check_filler_counts_nothing,
+    check_filler_rows_are_ignored,
     check_gradients,
     check_never_negative,
     check_strength_zero_is_fedavg,
-    check_traffic_is_that_of_fedavg,
+    check_traffic_and_state_equal_fedavg,
     counts_of,
     random_logits,
     term,
 )
-from toolbox import equal, federation, last_model, played
+from toolbox import equal, federation, last_model, run_rounds
 
 from unskew.describe.method_cost import measure
 from unskew.methods.fedlmd import LabelMaskingDistillation
 from unskew.methods.fedntd import NotTrueDistillation
-from unskew.methods.shared.distillation_losses import majority, masked_kl, others
+from unskew.methods.shared.distillation_losses import majority_classes, masked_kl, other_classes
 
 SIZES = (3, 5, 7, 4)  # rows of labels 0, 1, 2, 0, ...: client 1 has two of 0 and 1 and one of 2, so M = {0, 1}
 
@@ -41,18 +41,18 @@ SIZES = (3, 5, 7, 4)  # rows of labels 0, 1, 2, 0, ...: client 1 has two of 0 an
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
 def test_majority_is_more_than_the_mean_over_all_classes(counts: tuple, labels: set, precision: torch.dtype) -> None:
     """Strictly more than n_k / C, absent classes counted: equal counts have no majority."""
-    found = majority(torch.tensor(counts, dtype=precision))
-    assert set(found.nonzero().flatten().tolist()) == labels
+    actual = majority_classes(torch.tensor(counts, dtype=precision))
+    assert set(actual.nonzero().flatten().tolist()) == labels
 
 
 def test_majority_is_never_all_labels() -> None:
     draws = torch.randint(0, 50, (1000, 7), generator=torch.Generator().manual_seed(0)).float()
-    assert not any(majority(counts).all() for counts in draws)
+    assert not any(majority_classes(counts).all() for counts in draws)
 
 
 @pytest.mark.papers
 @pytest.mark.parametrize(
-    ("labels", "cold", "warm"),
+    ("labels", "at_tau_1", "at_tau_2"),
     [
         ({0}, 0.030201, 0.031069),
         ({0, 1}, 1.094344, 2.824771),
@@ -62,30 +62,30 @@ def test_majority_is_never_all_labels() -> None:
         ({1, 2, 3}, 0.0, 0.0),
     ],
 )
-def test_table_of_the_spec(labels: set[int], cold: float, warm: float) -> None:
-    """tau 1 and 2 (tau^2 included); M = {1, 2, 3} leaves the teacher nothing, where the released code says 166.879."""
-    for tau, want in ((1.0, cold), (2.0, warm)):
-        found = term(LabelMaskingDistillation(tau=tau), counts=counts_of(labels))
-        assert found.item() == pytest.approx(want, abs=TINY)
+def test_loss_matches_the_table_of_the_spec(labels: set[int], at_tau_1: float, at_tau_2: float) -> None:
+    """tau 1 and 2 (tau^2 included); M = {1, 2, 3} leaves the teacher no class (the released code gives 166.879)."""
+    for tau, want in ((1.0, at_tau_1), (2.0, at_tau_2)):
+        actual = term(LabelMaskingDistillation(tau=tau), counts=counts_of(labels))
+        assert actual.item() == pytest.approx(want, abs=TINY)
 
 
-def test_everything_masked_gives_nothing_and_no_gradient() -> None:
-    """M = all labels cannot be, but the divergence has an answer for it: 0, where the code says 0.030201."""
+def test_masking_all_classes_gives_zero_and_no_gradient() -> None:
+    """M cannot contain all labels, but if it did the divergence would be 0; the released code gives 0.030201."""
     z = Z.clone().requires_grad_()
-    loss = masked_kl(Z_G, z, torch.zeros(1, 4, dtype=torch.bool), others(Y, z), 1.0)
+    loss = masked_kl(Z_G, z, torch.zeros(1, 4, dtype=torch.bool), other_classes(Y, z), 1.0)
     (gradient,) = torch.autograd.grad(loss.sum(), z)
     assert loss.item() == 0
     assert not gradient.any()
 
 
-def test_rows_with_and_without_a_kept_class_mix() -> None:
-    """M = {1, 2, 3}: a sample of label 0 keeps nothing, one of label 1 keeps class 0 alone; half of the second's."""
+def test_rows_without_a_kept_class_count_as_zero_in_the_mean() -> None:
+    """M = {1, 2, 3}: label 0 keeps no class and label 1 only class 0, so the mean is half of the second sample's."""
     part, both = LabelMaskingDistillation(), torch.tensor([0, 1])
     z = Z.repeat(2, 1).requires_grad_()
     loss = term(part, z, Z_G.repeat(2, 1), both, counts=counts_of({1, 2, 3}))
-    alone = term(part, Z, Z_G, both[1:], counts=counts_of({1, 2, 3}))
-    assert alone.item() == pytest.approx(-torch.log_softmax(Z[0, [0, 2, 3]], 0)[0].item(), rel=1e-12)
-    torch.testing.assert_close(loss, alone / 2)
+    single = term(part, Z, Z_G, both[1:], counts=counts_of({1, 2, 3}))
+    assert single.item() == pytest.approx(-torch.log_softmax(Z[0, [0, 2, 3]], 0)[0].item(), rel=1e-12)
+    torch.testing.assert_close(loss, single / 2)
     (gradient,) = torch.autograd.grad(loss, z)
     assert torch.isfinite(gradient).all()
     assert not gradient[0].any()
@@ -100,9 +100,9 @@ def test_huge_logits_stay_finite_in_single_precision(scale: float) -> None:
     assert torch.isfinite(gradient).all()
 
 
-def test_teacher_sums_to_one_on_what_it_keeps() -> None:
+def test_teacher_sums_to_one_on_kept_classes() -> None:
     """Lowering log p^S by a constant on U raises the term by the constant times the sum of p^T there."""
-    u, v = torch.tensor([[False, False, True, True]]), others(Y, Z)
+    u, v = torch.tensor([[False, False, True, True]]), other_classes(Y, Z)
     student = torch.where(v, Z, -1e9)
     shifted = torch.where(u, student - 1, student)
     moved = masked_kl(Z_G, shifted, u, v, 1.0) - masked_kl(Z_G, student, u, v, 1.0)
@@ -110,8 +110,8 @@ def test_teacher_sums_to_one_on_what_it_keeps() -> None:
     torch.testing.assert_close(moved, 1 + change)
 
 
-def test_majority_of_the_label_alone_is_fedntd() -> None:
-    """M = {y}, and M empty: bit for bit the same term."""
+def test_with_only_the_label_or_no_class_as_majority_loss_is_fedntds() -> None:
+    """With M = {y} or M empty, the term is the same bit for bit."""
     z, z_g = random_logits(6), random_logits(6, seed=1)
     for label in range(4):
         y = torch.full((6,), label)
@@ -120,26 +120,26 @@ def test_majority_of_the_label_alone_is_fedntd() -> None:
             assert torch.equal(term(LabelMaskingDistillation(tau=2.0), z, z_g, y, counts=counts), want)
 
 
-def test_received_model_itself_is_still_pushed_by_other_majority_labels() -> None:
-    """Teacher = student: 0 with M = {y}; with another majority label the term is above 0."""
+def test_received_model_has_zero_loss_only_without_other_majority_labels() -> None:
+    """If teacher = student, the term is 0 with M = {y} and above 0 with another majority label."""
     part = LabelMaskingDistillation()
     assert term(part, Z, Z, counts=counts_of({0})).item() == 0
     assert term(part, Z, Z, counts=counts_of({0, 1})).item() > 0.1
 
 
-def test_majority_labels_are_pushed_down_and_the_target_is_left_alone() -> None:
+def test_majority_labels_are_pushed_down_and_the_target_gets_no_gradient() -> None:
     z = Z.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(term(LabelMaskingDistillation(), z, counts=counts_of({0, 1})), z)
     assert gradient[0, 0] == 0
-    assert gradient[0, 1] > 0  # descending lowers it
+    assert gradient[0, 1] > 0  # gradient descent lowers the logit
 
 
 @pytest.mark.parametrize("labels", [set(), {0}, {1, 2}])
-def test_invariants(labels: set[int]) -> None:
+def test_invariants_of_distillation_hold(labels: set[int]) -> None:
     part, counts = LabelMaskingDistillation(beta=0.7, tau=2.0), counts_of(labels)
     check_never_negative(part, counts=counts)
     check_gradients(part, counts=counts)
-    check_filler_counts_nothing(part, counts=counts)
+    check_filler_rows_are_ignored(part, counts=counts)
 
 
 def test_soft_labels_stand_for_their_largest_class() -> None:
@@ -153,8 +153,8 @@ def test_beta_zero_is_fedavg() -> None:
     check_strength_zero_is_fedavg("fedlmd", beta=0.0)
 
 
-def test_nothing_more_travels_or_stays() -> None:
-    check_traffic_is_that_of_fedavg("fedlmd")
+def test_traffic_and_state_equal_fedavg() -> None:
+    check_traffic_and_state_equal_fedavg("fedlmd")
     assert measure("fedlmd").cost.passes == 1
 
 
@@ -171,23 +171,23 @@ ENGINES = [{"name": "loop", "workers": 1}, {"name": "stacked"}]
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine["name"])
-def test_switching_plays_the_first_rounds_without_teacher(engine: dict[str, Any]) -> None:
-    """R = 2: rounds 1 and 2 of FedLMD-Tf, then rounds of FedLMD that start from there; terms carry their names."""
+def test_switch_runs_the_first_rounds_without_teacher(engine: dict[str, Any]) -> None:
+    """R = 2: rounds 1 and 2 are FedLMD-Tf, later rounds FedLMD from that model; logged terms have the right names."""
     fed = federation([{"fedlmd": {"switch": 2, "tau": 2.0}}], engine=engine)
     free = federation([{"fedlmd-tf": {"tau": 2.0}}], engine=engine)
     full = federation([{"fedlmd": {"tau": 2.0}}], engine=engine)
-    rounds = list(played(fed, 4))
-    *_, (snap, _) = played(free, 2)
-    for found, want in zip(rounds, [first for first, _ in played(free, 2)]):
-        assert equal(found[0].model, want.model)
-    for found, _ in rounds[2:]:
-        snap, _ = full.play(snap)
-        assert equal(found.model, snap.model)
+    rounds = list(run_rounds(fed, 4))
+    *_, (snap, _) = run_rounds(free, 2)
+    for actual, want in zip(rounds, [first for first, _ in run_rounds(free, 2)]):
+        assert equal(actual[0].model, want.model)
+    for actual, _ in rounds[2:]:
+        snap, _ = full.run_round(snap)
+        assert equal(actual.model, snap.model)
     named = [set(report.terms[0]) for _, report in rounds]
     assert named == [{"ce", "lmd-tf"}] * 2 + [{"ce", "lmd"}] * 2
 
 
-def test_switching_never_and_at_once() -> None:
+def test_switch_in_the_last_round_is_fedlmd_tf_and_in_round_zero_fedlmd() -> None:
     """R = T is FedLMD-Tf, R = 0 is FedLMD."""
     assert equal(last_model(federation([{"fedlmd": {"switch": 3}}]), 3), last_model(federation("fedlmd-tf"), 3))
     assert equal(last_model(federation([{"fedlmd": {"switch": 0}}]), 3), last_model(federation("fedlmd"), 3))
@@ -212,8 +212,8 @@ def test_sum_with_strengths_zero_is_fedlmd_bit_for_bit(engine: dict[str, Any]) -
 
 
 def test_sum_adds_the_terms() -> None:
-    """Table 5: the proximal term beside FedLMD's, both logged, the server's momentum in place of the mean."""
+    """Table 5: the proximal term is added to FedLMD's, both are logged, and momentum replaces the mean."""
     fed = federation("fedlmd+prox+avgm")
-    ((snap, report),) = played(fed, 1)
+    ((snap, report),) = run_rounds(fed, 1)
     assert set(report.terms[0]) == {"ce", "lmd", "prox"}
     assert set(snap.parts) == {"avgm"}

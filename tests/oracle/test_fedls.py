@@ -1,8 +1,8 @@
-"""FedAvg+LS: the smoothed label, against the spec's number and PyTorch's own."""
+"""FedAvg+LS: label smoothing against the spec's number and PyTorch's own."""
 
 import pytest
 import torch
-from distilling import TINY, check_filler_counts_nothing, check_traffic_is_that_of_fedavg, random_logits, term
+from distilling import TINY, check_filler_rows_are_ignored, check_traffic_and_state_equal_fedavg, random_logits, term
 from toolbox import equal, federation, last_model
 from torch.nn import functional as F
 
@@ -11,7 +11,7 @@ from unskew.methods.fedls import LabelSmoothing
 
 
 @pytest.mark.papers
-def test_number_of_the_spec() -> None:
+def test_loss_matches_the_spec() -> None:
     """z = (2, 1, 0, -1), y = 0, eps 0.1: 0.590190, where cross-entropy is 0.440190."""
     assert term(LabelSmoothing()).item() == pytest.approx(0.590190, abs=TINY)
 
@@ -30,22 +30,22 @@ def test_soft_labels_are_smoothed_too() -> None:
     torch.testing.assert_close(term(LabelSmoothing(), z, z, y), want)
 
 
-def test_filler_counts_nothing() -> None:
-    check_filler_counts_nothing(LabelSmoothing())
+def test_filler_rows_are_ignored() -> None:
+    check_filler_rows_are_ignored(LabelSmoothing())
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_eps_zero_is_fedavg_bit_for_bit(precision: str) -> None:
-    none = federation([{"fedls": {"eps": 0.0}}], precision=precision)
-    assert equal(last_model(none, 3), last_model(federation("fedavg", precision=precision), 3))
+    neutral = federation([{"fedls": {"eps": 0.0}}], precision=precision)
+    assert equal(last_model(neutral, 3), last_model(federation("fedavg", precision=precision), 3))
 
 
-def test_it_takes_the_place_of_cross_entropy() -> None:
+def test_label_smoothing_replaces_cross_entropy() -> None:
     fed = federation("fedls+prox")
     assert [part.name for part in fed.method.parts] == ["average", "ls", "prox"]
     with pytest.raises(UserError, match="both the main loss"):
         federation("fedls+ce")
 
 
-def test_nothing_more_travels_or_stays() -> None:
-    check_traffic_is_that_of_fedavg("fedls")
+def test_traffic_and_state_equal_fedavg() -> None:
+    check_traffic_and_state_equal_fedavg("fedls")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toolbox import equal, federation, last_model, leaves_of, played, view_of
+from toolbox import equal, federation, last_model, leaves_of, run_rounds, view_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -29,27 +29,27 @@ def linear() -> Model:
     return Model(nn.Sequential(nn.Flatten(), layer), dtype=torch.float64)
 
 
-def step(model: Model, x: Tensor, y: Tensor, means: Tensor, labels: Tensor, **own: Any) -> tuple[View, dict]:
+def step(model: Model, x: Tensor, y: Tensor, means: Tensor, labels: Tensor, **fields: Any) -> tuple[View, dict]:
     leaves = leaves_of(model)
     streams = {"means": Batch(means, labels, torch.ones(len(x), dtype=x.dtype))}
-    return view_of(model, leaves, x, y, streams=streams, **own), leaves
+    return view_of(model, leaves, x, y, streams=streams, **fields), leaves
 
 
-def taylor(lam: float, **keys: Any) -> MeanAugmentation:
-    return MeanAugmentation(variant="taylor", lam=lam, **keys)
+def taylor(lam: float, **fields: Any) -> MeanAugmentation:
+    return MeanAugmentation(variant="taylor", lam=lam, **fields)
 
 
 @pytest.mark.papers
 @pytest.mark.parametrize(("slope", "total"), [("paper", 4.360756), ("exact", 4.359472)])
-def test_the_two_rows_of_the_spec(slope: str, total: float) -> None:
+def test_loss_of_two_rows_matches_the_spec(slope: str, total: float) -> None:
     """4.060949 + 0.286967 + 0.012841; exact mixup would be 4.358908, the derivative divided twice by b 4.354336."""
     view, _ = step(linear(), X, Y, MEANS, LABELS)
     assert taylor(0.1, slope=slope).loss(view).item() == pytest.approx(total, abs=5e-7)
 
 
 @pytest.mark.papers
-def test_the_three_terms_of_the_spec_and_what_other_code_makes_of_them() -> None:
-    """Means of 0 take the third term away, own labels for theirs leave the first without its factor 1 - lambda."""
+def test_three_terms_and_variants_of_other_code_match_the_spec() -> None:
+    """Means of 0 remove the third term; own labels in place of the means' leave the first without its 1 - lambda."""
     own = F.one_hot(Y, 2).double()
     total, two, one = (
         taylor(0.1).loss(step(linear(), X, Y, means, labels)[0]).item()
@@ -85,7 +85,7 @@ def data(b: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("slope", ["paper", "exact"])
 def test_the_error_against_exact_mixup_is_of_second_order(slope: str) -> None:
-    """Half of lambda, a quarter of the error."""
+    """Halving lambda quarters the error."""
     x, y, means, labels = data()
     errors = []
     for lam in (0.1, 0.05, 0.025, 0.0125):
@@ -99,20 +99,20 @@ def test_the_error_against_exact_mixup_is_of_second_order(slope: str) -> None:
 
 @pytest.mark.parametrize("norm", [False, True])
 def test_gradients_of_the_weights_are_those_of_a_double_backward(norm: bool) -> None:
-    """With BatchNorm in training too, whose statistics come out as from one pass."""
+    """Also with BatchNorm in train mode, whose statistics are updated as by a single pass."""
     x, y, means, labels = data()
     model, lam = smooth(norm), 0.2
     view, leaves = step(model, x, y, means, labels)
-    found = torch.autograd.grad(taylor(lam).loss(view), list(leaves.values()))
+    actual = torch.autograd.grad(taylor(lam).loss(view), list(leaves.values()))
     s = ((1 - lam) * x).requires_grad_()
-    again, kept = view_of(model, leaves, s, y), leaves
-    z = again.logits
+    reference = view_of(model, leaves, s, y)
+    z = reference.logits
     (slope,) = torch.autograd.grad(F.cross_entropy(z, y, reduction="sum"), s, create_graph=True)
     loss = (1 - lam) * F.cross_entropy(z, y) + lam * F.cross_entropy(z, labels) + lam * (slope * means).sum(1).mean()
-    want = torch.autograd.grad(loss, list(kept.values()))
-    torch.testing.assert_close(found, want, rtol=1e-10, atol=1e-12)
+    want = torch.autograd.grad(loss, list(leaves.values()))
+    torch.testing.assert_close(actual, want, rtol=1e-10, atol=1e-12)
     for name, tensor in view._pass.buffers.items():
-        torch.testing.assert_close(tensor, again._pass.buffers[name], rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(tensor, reference._pass.buffers[name], rtol=1e-12, atol=1e-13)
 
 
 def test_plain_mixing_has_one_weight_for_a_batch() -> None:
@@ -129,26 +129,26 @@ def test_plain_mixing_has_one_weight_for_a_batch() -> None:
 
 
 def test_means_are_of_disjoint_groups_and_the_rest_is_dropped() -> None:
-    """25 rows give two means of ten, 10 give one, 9 and 1 give none, which is recorded."""
+    """25 rows give two means of ten, 10 give one; 9 rows and 1 give none, which is an entry of 0 bytes."""
     fed = federation("fedmix", SIZES)
-    (snap, _), *_ = played(fed, 2)
-    source, mine = fed.engine.context.client_rows, snap.parts["mix"]
+    (snap, _), *_ = run_rounds(fed, 2)
+    source, state = fed.engine.context.client_rows, snap.parts["mix"]
     assert {e.client: e.bytes for e in snap.ledger.entries if (e.artefact, e.direction) == ("means", "up")} == {
         0: 2 * 40, 1: 40, 2: 0, 3: 0,
     }  # fmt: skip
-    whole = source.index[1]
-    torch.testing.assert_close(mine["means"][2], source.prepare(source.x[whole]).double().mean(0), rtol=1e-12, atol=0)
-    torch.testing.assert_close(mine["labels"][2], F.one_hot(source.y[whole], 3).double().mean(0))
+    rows = source.index[1]
+    torch.testing.assert_close(state["means"][2], source.prepare(source.x[rows]).double().mean(0), rtol=1e-12, atol=0)
+    torch.testing.assert_close(state["labels"][2], F.one_hot(source.y[rows], 3).double().mean(0))
     pick = fed.engine.context.plan.part_draws(fed.method.parts[-1], "share", 1, 0, Sizes(25, 0, 4, 3, {}))["pick"]
     assert pick.shape == (2, 10)
     assert len(set(pick.flatten().tolist())) == 20
 
 
 def test_means_are_of_shuffled_rows_and_not_of_neighbours() -> None:
-    """Those that the plan picked for each client: no group is a run of consecutive rows, and each client's differ."""
+    """Groups are those of the plan: no group is a run of consecutive rows, and clients have different groups."""
     sizes = (25, 25, 20)
     fed = federation([{"fedmix": {"group": 5}}], sizes)
-    ((snap, _),) = played(fed, 1)
+    ((snap, _),) = run_rounds(fed, 1)
     source, part, plan = fed.engine.context.client_rows, fed.method.parts[-1], fed.engine.context.plan
     picks = [plan.part_draws(part, "share", 1, k, Sizes(n, 0, 4, 3, {}))["pick"] for k, n in enumerate(sizes)]
     for size, pick in zip(sizes, picks):
@@ -162,10 +162,10 @@ def test_means_are_of_shuffled_rows_and_not_of_neighbours() -> None:
     torch.testing.assert_close(snap.parts["mix"]["labels"], F.one_hot(source.y[rows], 3).double().mean(1))
 
 
-def test_means_of_one_label() -> None:
-    """Every soft label is a hard one; groups of two labels are dropped."""
+def test_same_class_means_have_one_label() -> None:
+    """Every mean label is one-hot; groups of two labels are dropped."""
     fed = federation([{"fedmix": {"group": 3, "same_class": True}}], SIZES)
-    (snap, _), *_ = played(fed, 1)
+    (snap, _), *_ = run_rounds(fed, 1)
     labels, source = snap.parts["mix"]["labels"], fed.engine.context.client_rows
     assert labels.max(1).values.eq(1).all()
     assert 5 < len(labels) <= sum(n // 3 for n in SIZES)
@@ -175,15 +175,15 @@ def test_means_of_one_label() -> None:
     assert (held[combinations].mean(1) - mean).abs().sum(1).min() < 1e-12
 
 
-def test_means_travel_once() -> None:
-    snaps = [snap for snap, _ in played(federation("fedmix", SIZES), 2)]
+def test_means_are_sent_once() -> None:
+    snaps = [snap for snap, _ in run_rounds(federation("fedmix", SIZES), 2)]
     sent = [{(e.direction, e.kind) for e in snap.ledger.entries if e.part == "mix"} for snap in snaps]
     assert sent[0] == {("up", "statistics"), ("up", "labels"), ("down", "statistics"), ("down", "labels")}
     assert sent[1] == set()
 
 
-def test_lambda_zero_and_nobody_with_a_group_are_fedavg() -> None:
-    """Bit for bit; a net with BatchNorm has the same single pass."""
+def test_lambda_zero_or_no_client_with_a_group_is_fedavg() -> None:
+    """Bit for bit, also with BatchNorm, because the net runs once per step in both methods."""
     for norm in (False, True):
         plain = last_model(federation("fedavg", norm=norm), 3)
         assert equal(last_model(federation([{"fedmix": {"group": 99}}], norm=norm), 3), plain)

@@ -1,8 +1,8 @@
-"""FedNova: the effective steps, the normalised average, and a proximal sibling."""
+"""FedNova: the effective steps, the normalised average, and the combination with a proximal term."""
 
 import pytest
 import torch
-from toolbox import federation, gather, last_model, messages, played, server, train_by_hand
+from toolbox import federation, gather, last_model, messages, run_rounds, server, train_by_hand
 
 from unskew.base.errors import UserError
 from unskew.methods.fednova import Nova
@@ -14,28 +14,28 @@ def sent(w_k: float, a: float) -> dict:
 
 
 @pytest.mark.papers
-def test_normalised_average() -> None:
+def test_merge_is_the_normalised_average() -> None:
     """w = 1, w_k = (0.9, 0.6), a = (1, 3), p = 1/2: tau_eff = 2, mean direction (0.1 + 0.4/3) / 2, so 1 - 0.2333."""
     part = Nova(tau="effective")
     merged = part.merge(server({"w": torch.tensor(1.0)}), gather(part, [(1, sent(0.9, 1.0)), (1, sent(0.6, 3.0))]))
     torch.testing.assert_close(merged.model["w"], torch.tensor(0.766667), rtol=0, atol=1e-6)
 
 
-def test_equal_steps_are_fedavg() -> None:
+def test_merge_with_equal_steps_is_fedavg() -> None:
     """a_k = 4 for all: the mean of the clients' weights, 0.75."""
     part = Nova(tau="effective")
     merged = part.merge(server({"w": torch.tensor(1.0)}), gather(part, [(1, sent(0.9, 4.0)), (1, sent(0.6, 4.0))]))
     torch.testing.assert_close(merged.model["w"], torch.tensor(0.75))
 
 
-def test_proximal_recursion() -> None:
+def test_effective_steps_follow_the_proximal_recursion() -> None:
     """a <- a (1 - eta mu) + 1 with eta mu = 0.1: 1, 1.9, 2.71."""
     work = Work(batch=4, lr=0.1, prox_strength=1.0)
     assert [work.effective_steps(n) for n in (1, 2, 3)] == pytest.approx([1.0, 1.9, 2.71])
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_pull_is_what_a_proximal_term_does(momentum: float) -> None:
+def test_prox_strength_equals_a_proximal_term_in_sgd(momentum: float) -> None:
     """Five steps of torch's SGD on a unit gradient with the proximal gradient mu (w - w_0) added."""
     w = torch.zeros((), dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.SGD([w], 0.1, momentum)
@@ -47,12 +47,12 @@ def test_pull_is_what_a_proximal_term_does(momentum: float) -> None:
 
 
 @pytest.mark.parametrize(("method", "tau"), [("fednova", "effective"), ("fednova+prox", "steps")])
-def test_knows_its_proximal_sibling(method: str, tau: str) -> None:
+def test_tau_depends_on_a_proximal_term_in_the_method(method: str, tau: str) -> None:
     assert next(part for part in federation(method).method.parts if part.name == "nova").tau == tau
 
 
 def test_round_equals_plain_pytorch() -> None:
-    """Every client trained by hand: w - (sum p_k a_k) (sum p_k (w - w_k) / a_k)."""
+    """With every client trained by plain PyTorch: w - (sum p_k a_k) (sum p_k (w - w_k) / a_k)."""
     fed = federation("fednova")
     start, work = fed.start().model, fed.task.work
     rows = torch.tensor([fed.rows[k] for k in range(fed.task.clients)], dtype=torch.float64)
@@ -66,12 +66,12 @@ def test_round_equals_plain_pytorch() -> None:
 
 def test_running_statistics_take_the_plain_mean() -> None:
     fed = federation("fednova", sizes=(4, 8), norm=True)
-    ((snap, _),) = played(fed, 1)
+    ((snap, _),) = run_rounds(fed, 1)
     name = "0.1.running_mean"
     kept = [messages(snap)[k]["nova"]["statistics"][name] for k in ("0", "1")]
     torch.testing.assert_close(snap.model[name], (kept[0] + 2 * kept[1]) / 3)
 
 
-def test_refuses_adam() -> None:
+def test_adam_is_refused() -> None:
     with pytest.raises(UserError, match=r"nova: expected local.optimiser: sgd, found adam"):
         federation("fednova", local={"optimiser": "adam"})

@@ -1,4 +1,4 @@
-"""A small federation and what the oracles of all methods need to look inside it."""
+"""A small federation, and helpers with which the tests of all methods inspect it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,30 +34,30 @@ def network(norm: bool = False) -> nn.Sequential:
         return nn.Sequential(nn.Sequential(nn.Linear(5, 6), *extra, nn.ReLU()), nn.Linear(6, 3))
 
 
-def federation(method: Any, sizes: tuple[int, ...] = SIZES, norm: bool = False, **keys: Any) -> Federation:
+def federation(method: Any, sizes: tuple[int, ...] = SIZES, norm: bool = False, **settings: Any) -> Federation:
     """One client per size, on random rows, in float64 unless asked otherwise."""
     gen = np.random.default_rng(3)
     n = sum(sizes)
     x, y = gen.normal(size=(n, 5)).astype("float32"), np.arange(n) % 3
     data = us.from_arrays(x, y, x_test=x, y_test=y, group=np.repeat(np.arange(len(sizes)), sizes))
     engine = {"name": "loop", "workers": 1}
-    keys = {"precision": "float64", "local": LOCAL, "rounds": 5, "engine": engine} | keys
-    experiment = us.Experiment(method=method, partition={"name": "group"}, device="cpu", **keys)
+    settings = {"precision": "float64", "local": LOCAL, "rounds": 5, "engine": engine} | settings
+    experiment = us.Experiment(method=method, partition={"name": "group"}, device="cpu", **settings)
     return prepare(experiment, data=data, model=network(norm)).federation
 
 
-def played(fed: Federation, rounds: int) -> Iterator[tuple[Snapshot, RoundReport]]:
-    """The rounds one by one, every message kept."""
-    fed, snap = replace(fed, keeps=lambda round, client: True), fed.start()
+def run_rounds(fed: Federation, rounds: int) -> Iterator[tuple[Snapshot, RoundReport]]:
+    """Run rounds one by one, recording every message; yields each round's snapshot and report."""
+    fed, snap = replace(fed, should_record=lambda round, client: True), fed.start()
     for _ in range(rounds):
-        snap, report = fed.play(snap)
+        snap, report = fed.run_round(snap)
         fed.store.commit()
         yield snap, report
 
 
 def last_model(fed: Federation, rounds: int) -> State:
     """The global model after some rounds."""
-    *_, (snap, _) = played(fed, rounds)
+    *_, (snap, _) = run_rounds(fed, rounds)
     return snap.model
 
 
@@ -66,8 +66,8 @@ def equal(a: State, b: State) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def train_by_hand(fed: Federation, start: State, round: int, client: int, correct: State | None = None) -> State:
-    """One client's round in plain PyTorch, partial batches and all; `correct` is added to every gradient."""
+def train_by_hand(fed: Federation, start: State, round: int, client: int, correction: State | None = None) -> State:
+    """One client's round in plain PyTorch, including partial batches; `correction` is added to every gradient."""
     source, (_, work) = fed.engine.context.client_rows, fed.method.at_round(round, fed.task)
     net = network().double()
     net.load_state_dict(start)
@@ -79,45 +79,45 @@ def train_by_hand(fed: Federation, start: State, round: int, client: int, correc
         rows = source.index[client][index[weight > 0]]
         optimiser.zero_grad()
         F.cross_entropy(net(source.x[rows].double()), source.y[rows]).backward()
-        for name, p in net.named_parameters() if correct else ():
-            p.grad += correct[name]
+        for name, p in net.named_parameters() if correction else ():
+            p.grad += correction[name]
         optimiser.step()
     return {name: t.detach().clone() for name, t in net.state_dict().items()}
 
 
 def gather(part: Part, messages: list[tuple[int, dict[str, Any]]], by_rows: bool = True) -> PartMessages:
-    """What the server holds of (rows, artefacts) of clients 0, 1, ..."""
-    held = RoundMessages({part.name: part.sends}, by_rows)
+    """The server's messages from (rows, artefacts) of clients 0, 1, ..."""
+    received = RoundMessages({part.name: part.sends}, by_rows)
     for client, (rows, sent) in enumerate(messages):
-        held.add(client, rows, {part.name: sent})
-    return held.of(part.name)
+        received.add(client, rows, {part.name: sent})
+    return received.of(part.name)
 
 
-def server(model: State, mine: State | None = None, clients: int = 2) -> Server:
+def server(model: State, part_state: State | None = None, clients: int = 2) -> Server:
     """A server with a given model and a part's state, before a merge."""
     task = Task(clients, 3, (5,), 5, lambda round: Work(batch=4, lr=0.1))
-    return Server(model, mine or {}, 1, Model(network()), task, torch.Generator)
+    return Server(model, part_state or {}, 1, Model(network()), task, torch.Generator)
 
 
 def view_of(
-    model: Model, leaves: State, x: Tensor, y: Tensor, w: Tensor | None = None, start: State | None = None, **own: Any
+    model: Model, leaves: State, x: Tensor, y: Tensor, w: Tensor | None = None, start: State | None = None, **extra: Any
 ) -> View:
-    """One step of a client as a part sees it."""
+    """One step of a client as a part sees it; `extra` replaces fields of the view."""
     batch = Batch(x, y, torch.ones(len(x), dtype=x.dtype) if w is None else w)
     buffers = {name: model.initial[name] for name in model.buffers}
     zero = torch.tensor(0)
-    own = {"received": {}, "mine": {}, "draws": {}, "streams": {}, "counts": torch.ones(3)} | own
+    extra = {"received": {}, "part_state": {}, "draws": {}, "streams": {}, "counts": torch.ones(3)} | extra
     forward = ForwardPass(model, leaves, buffers, batch, zero)
-    return View(forward, start or model.initial, clock=Clock(zero, zero, zero), **own)
+    return View(forward, start or model.initial, clock=Clock(zero, zero, zero), **extra)
 
 
-def logits_view(student: Tensor, teacher: Tensor, y: Tensor, w: Tensor | None = None, **own: Any) -> View:
-    """A step whose local logits and received model's logits are given, [b, C]: a linear net on unit vectors."""
+def logits_view(student: Tensor, teacher: Tensor, y: Tensor, w: Tensor | None = None, **extra: Any) -> View:
+    """A step with given local and received logits [b, C], by a linear net on unit vectors."""
     b, classes = student.shape
     model = Model(nn.Sequential(nn.Flatten(), nn.Linear(b, classes, bias=False)), dtype=student.dtype)
     x, name = torch.eye(b, dtype=student.dtype), "1.weight"
-    own = {"counts": torch.ones(classes, dtype=student.dtype)} | own
-    return view_of(model, {name: student.T}, x, y, w, start={name: teacher.T}, **own)
+    extra = {"counts": torch.ones(classes, dtype=student.dtype)} | extra
+    return view_of(model, {name: student.T}, x, y, w, start={name: teacher.T}, **extra)
 
 
 def leaves_of(model: Model) -> State:
@@ -126,9 +126,9 @@ def leaves_of(model: Model) -> State:
 
 
 def messages(snap: Snapshot) -> dict[str, Message]:
-    """What each client of the last round sent after training."""
-    found: dict[str, Message] = {}
-    for entry, _, value in snap.ledger.kept:
+    """The message that each client of the last round sent after training."""
+    sent: dict[str, Message] = {}
+    for entry, _, value in snap.ledger.recorded:
         if (entry.direction, entry.phase) == ("up", "train") and entry.part != "model":
-            found.setdefault(str(entry.client), {}).setdefault(entry.part, {})[entry.artefact] = value
-    return found
+            sent.setdefault(str(entry.client), {}).setdefault(entry.part, {})[entry.artefact] = value
+    return sent

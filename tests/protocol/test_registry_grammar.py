@@ -1,4 +1,4 @@
-"""From what a person writes to a list of parts: names, a+b, lists, settings, replacements, and refusals."""
+"""From a method's specification to its parts: names, a+b, lists, settings, replacements, and errors."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 import unskew as us
 from unskew.base.errors import UserError
-from unskew.config.experiment import written_out
+from unskew.config.experiment import expand_method
 from unskew.protocol import method_registry
 from unskew.protocol.part import Part
 from unskew.protocol.step_view import View
@@ -16,17 +16,17 @@ from unskew.protocol.step_view import View
 
 @pytest.fixture
 def sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the test registers is gone after it."""
-    method_registry.known()
+    """Undo all registrations after the test."""
+    method_registry.method_names()
     monkeypatch.setattr(method_registry, "PARTS", dict(method_registry.PARTS))
     monkeypatch.setattr(method_registry, "METHODS", dict(method_registry.METHODS))
 
 
-def parts(spec: Any) -> list[str]:
+def part_names(spec: Any) -> list[str]:
     return list(method_registry.resolve(spec))
 
 
-def made(spec: Any) -> dict[str, Part]:
+def created_parts(spec: Any) -> dict[str, Part]:
     return {part.name: part for part in method_registry.create(method_registry.resolve(spec)).parts}
 
 
@@ -54,14 +54,14 @@ def made(spec: Any) -> dict[str, Part]:
         ({"prox": {"mu": 0.5}, "fedavg": {}}, ["prox", "ce", "average"]),
     ],
 )
-def test_parts_behind_a_specification(spec: Any, want: list[str]) -> None:
-    """A later owner replaces an earlier one; fedavg that is only implied replaces nothing."""
-    assert parts(spec) == want
+def test_a_specification_resolves_to_its_parts(spec: Any, want: list[str]) -> None:
+    """A later owner replaces an earlier one; a fedavg that is only implied replaces nothing."""
+    assert part_names(spec) == want
 
 
 def test_exactly_one_owner_remains() -> None:
     for spec in ("fedavgm", "fedavgm+moon", "fedprox+fedavgm", "fedavgm+fedavg"):
-        assert sum(part.owner for part in made(spec).values()) == 1
+        assert sum(part.owner for part in created_parts(spec).values()) == 1
 
 
 @pytest.mark.parametrize(
@@ -75,33 +75,33 @@ def test_exactly_one_owner_remains() -> None:
         ["fedavg", {"prox": {"mu": 0.9}}, {"prox": {"mu": 0.3}}],
     ],
 )
-def test_settings_under_part_and_method_names(spec: Any) -> None:
-    """All of these are FedProx at 0.3; the last word counts."""
+def test_settings_are_accepted_under_part_and_method_names(spec: Any) -> None:
+    """All of these are FedProx with mu 0.3; the last setting counts."""
     assert method_registry.resolve(spec) == {"ce": {}, "average": {}, "prox": {"mu": 0.3}}
-    assert made(spec)["prox"].mu == 0.3  # type: ignore[attr-defined]
+    assert created_parts(spec)["prox"].mu == 0.3  # type: ignore[attr-defined]
 
 
-def test_same_field_name_goes_to_the_named_part() -> None:
+def test_a_setting_goes_to_the_named_part() -> None:
     spec = ["fedavg", {"prox": {"mu": 0.3}}, {"moon": {"mu": 2.0, "tau": 0.1}}]
-    found = made(spec)
-    assert (found["prox"].mu, found["moon"].mu, found["moon"].tau) == (0.3, 2.0, 0.1)  # type: ignore[attr-defined]
+    parts_by_name = created_parts(spec)
+    assert (parts_by_name["prox"].mu, parts_by_name["moon"].mu, parts_by_name["moon"].tau) == (0.3, 2.0, 0.1)  # type: ignore[attr-defined]
 
 
-def test_settings_of_the_parts_of_a_method_add_up() -> None:
+def test_settings_given_twice_for_a_part_are_merged() -> None:
     assert method_registry.resolve(["moon", {"moon": {"mu": 2.0}}, {"moon": {"tau": 0.1}}])["moon"] == {
         "mu": 2.0,
         "tau": 0.1,
     }
 
 
-def test_defaults_where_nothing_is_set() -> None:
-    found = made("fedprox+moon+fedavgm")
-    assert (found["prox"].mu, found["moon"].mu, found["avgm"].beta) == (0.01, 0.1, 0.7)  # type: ignore[attr-defined]
+def test_fields_that_are_not_set_take_their_defaults() -> None:
+    parts_by_name = created_parts("fedprox+moon+fedavgm")
+    assert (parts_by_name["prox"].mu, parts_by_name["moon"].mu, parts_by_name["avgm"].beta) == (0.01, 0.1, 0.7)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("empty", [None, {}])
-def test_empty_settings_are_none(empty: Any) -> None:
-    assert parts([{"fedprox": empty}]) == ["ce", "average", "prox"]
+def test_empty_settings_change_nothing(empty: Any) -> None:
+    assert part_names([{"fedprox": empty}]) == ["ce", "average", "prox"]
 
 
 @pytest.mark.usefixtures("sandbox")
@@ -114,12 +114,12 @@ def test_two_main_losses_are_an_error() -> None:
 
     with pytest.raises(UserError, match="rival and ce are both the main loss"):
         method_registry.resolve("fedavg+rival")
-    assert parts("rival+average") == ["rival", "average"]
+    assert part_names("rival+average") == ["rival", "average"]
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_implied_fedavg_leaves_another_main_loss_alone() -> None:
-    """`rival+average+moon`: moon implies fedavg, whose loss and owner already have their place."""
+def test_implied_fedavg_keeps_another_main_loss() -> None:
+    """`rivals+moon`: moon implies fedavg, but its roles (main loss and owner) are already taken."""
 
     @us.part("rival")
     class Rival(Part):
@@ -128,8 +128,8 @@ def test_implied_fedavg_leaves_another_main_loss_alone() -> None:
         objective = True
 
     us.method("rivals", "rival", "average")
-    assert parts("rivals+moon") == ["rival", "average", "moon"]
-    assert parts("rivals+fedavgm") == ["rival", "avgm"]
+    assert part_names("rivals+moon") == ["rival", "average", "moon"]
+    assert part_names("rivals+fedavgm") == ["rival", "avgm"]
 
 
 @pytest.mark.usefixtures("sandbox")
@@ -148,16 +148,16 @@ def test_custom_part_is_reachable_by_name() -> None:
     assert [part.name for part in experiment.create_method().parts] == ["ce", "average", "shrink"]
     assert experiment.create_method().find(Shrink).rate == 0.25
     assert experiment.label == "shrunk"
-    assert "shrunk" in method_registry.known()
+    assert "shrunk" in method_registry.method_names()
 
 
-def test_sandbox_left_nothing_behind() -> None:
+def test_the_sandbox_removes_its_registrations() -> None:
     assert not {"rival", "shrink"} & set(method_registry.PARTS)
-    assert not {"rivals", "shrunk"} & set(method_registry.known())
+    assert not {"rivals", "shrunk"} & set(method_registry.method_names())
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("fedprx", "found 'fedprx'; did you mean fedprox"),
         ("fedavg+scafold", "found 'scafold'; did you mean scaffold"),
@@ -176,12 +176,12 @@ def test_sandbox_left_nothing_behind() -> None:
         ([{"fedprox": {"mu": "much"}}], "method.prox.mu: .*found 'much'"),
     ],
 )
-def test_refusals_say_what_to_type(spec: Any, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        made(spec)
+def test_refusals_name_the_mistake(spec: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        created_parts(spec)
 
 
-def test_experiment_passes_the_refusal_on() -> None:
+def test_an_experiment_raises_the_same_error() -> None:
     with pytest.raises(UserError, match="did you mean fedprox"):
         us.Experiment(method="fedprx")
 
@@ -202,7 +202,7 @@ def test_experiment_passes_the_refusal_on() -> None:
         (["fedavgm+moon", {"fedavgm": {"beta": 0.5}}], "fedavgm+moon"),
     ],
 )
-def test_label(spec: Any, want: str) -> None:
+def test_the_label_is_the_registered_name_or_the_given_names(spec: Any, want: str) -> None:
     """Settings never change the label."""
     assert method_registry.label(spec) == want
 
@@ -222,21 +222,21 @@ SPECS = [
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_written_out_again_changes_nothing(spec: Any) -> None:
-    once = written_out(spec)
-    assert written_out(once) == once
-    assert made(once) == made(spec)
-    assert list(made(once)) == parts(spec)
+def test_expanding_a_method_twice_changes_nothing(spec: Any) -> None:
+    once = expand_method(spec)
+    assert expand_method(once) == once
+    assert created_parts(once) == created_parts(spec)
+    assert list(created_parts(once)) == part_names(spec)
     assert method_registry.label(once) == method_registry.label(spec)
 
 
-def test_written_out_shows_every_setting() -> None:
-    assert written_out("fedprox+fedavgm") == ["fedprox", "fedavgm", {"prox": {"mu": 0.01}}, {"avgm": {"beta": 0.7}}]
-    assert written_out([{"moon": {"mu": 2.0}}]) == ["moon", {"moon": {"mu": 2.0, "tau": 0.5}}]
+def test_an_expanded_method_lists_every_setting() -> None:
+    assert expand_method("fedprox+fedavgm") == ["fedprox", "fedavgm", {"prox": {"mu": 0.01}}, {"avgm": {"beta": 0.7}}]
+    assert expand_method([{"moon": {"mu": 2.0}}]) == ["moon", {"moon": {"mu": 2.0, "tau": 0.5}}]
 
 
-def test_identity_of_a_run_that_asks_for_nothing_new_stays() -> None:
-    """Folders are named by it: a key that is new and not used must not make another run of an old one."""
+def test_an_unused_setting_does_not_change_the_identity_of_a_run() -> None:
+    """Run folders are named by their identity: a new key that a run does not use must not rename old runs."""
     assert us.Experiment().identity() == "e5983648"
     unused = {"name": "digits", "augment": {"frozen": True, "test": True}}
     assert us.Experiment(data=unused).identity() == us.Experiment().identity()
@@ -245,7 +245,7 @@ def test_identity_of_a_run_that_asks_for_nothing_new_stays() -> None:
 
 
 def test_equal_methods_have_equal_identity() -> None:
-    """A run is named by what it does: spelling out a default is the same run, another value is not."""
+    """Spelling out a default is the same run; another value is a different one."""
     plain, spelled, other = (
         us.Experiment(method=m).identity()
         for m in ("fedprox", [{"fedprox": {"mu": 0.01}}], [{"fedprox": {"mu": 0.02}}])
@@ -254,5 +254,5 @@ def test_equal_methods_have_equal_identity() -> None:
 
 
 def test_registered_methods_are_listed() -> None:
-    assert {"fedavg", "fedprox", "fedavgm", "scaffold", "moon"} <= set(method_registry.known())
-    assert method_registry.known() == sorted(method_registry.known())
+    assert {"fedavg", "fedprox", "fedavgm", "scaffold", "moon"} <= set(method_registry.method_names())
+    assert method_registry.method_names() == sorted(method_registry.method_names())

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from unskew.client.round import descend_step
+from unskew.client.round import optimiser_step
 from unskew.config.experiment import LocalConfig
-from unskew.protocol import work as module
 from unskew.protocol.optimiser import GradientRule, optimiser_slots
-from unskew.protocol.work import Work
+from unskew.protocol.work import Work, clip_gradients
 
 FEDLMD = {"lr": 0.01, "schedule": {"name": "exponential", "rate": 0.99}}
 FLEA = {"lr": 1e-3, "schedule": {"name": "exponential", "rate": 0.98}, "floor": 1e-5}
@@ -38,7 +37,7 @@ def test_learning_rate_of_a_round(config: dict[str, Any], round: int, want: floa
     assert LocalConfig(**config).lr_at(round, 200) == pytest.approx(want, rel=4e-4)
 
 
-def test_floor_holds_for_ever() -> None:
+def test_the_rate_never_falls_below_the_floor() -> None:
     """1e-3 * 0.98^t is below 1e-5 from t = 228 on."""
     local = LocalConfig(**FLEA)
     assert local.lr_at(228, 500) > 1e-5
@@ -88,33 +87,33 @@ def test_effective_steps_are_steps_without_momentum() -> None:
         {"momentum": 0.9, "nesterov": True, "scope": "step"},
     ],
 )
-def test_effective_steps_are_how_far_unit_gradients_go(keys: dict[str, Any], steps: int) -> None:
+def test_effective_steps_are_the_distance_moved_by_unit_gradients(keys: dict[str, Any], steps: int) -> None:
     """loss = w has gradient 1; at learning rate 1 the distance is a_k."""
     work, w = Work(batch=1, lr=1.0, **keys), torch.zeros((), dtype=torch.float64, requires_grad=True)
-    optimiser = work.make([w])
+    optimiser = work.make_optimiser([w])
     for _ in range(steps):
-        descend_step(w * 1.0, optimiser, work, stacked=False)
+        optimiser_step(w * 1.0, optimiser, work, stacked=False)
     assert -w.item() == pytest.approx(work.effective_steps(steps), rel=1e-12)
 
 
 @pytest.mark.parametrize("slope", [3.0, 0.003])
-def test_adam_that_forgets_is_sign_descent(slope: float) -> None:
+def test_adam_reset_at_each_step_is_sign_descent(slope: float) -> None:
     """lr g / (|g| + 1e-8) at every step, so five steps move by five times lr whatever the slope."""
     work = Work(batch=1, lr=0.01, optimiser="adam", scope="step")
     w = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    optimiser = work.make([w])
+    optimiser = work.make_optimiser([w])
     for step in range(1, 6):
-        descend_step(slope * w, optimiser, work, stacked=False)
+        optimiser_step(slope * w, optimiser, work, stacked=False)
         assert w.item() == pytest.approx(-0.01 * step, rel=1e-5)
 
 
-def test_adam_that_remembers_is_not() -> None:
-    """Gradients 1 then -1: a remembering Adam takes a much shorter second step than lr."""
+def test_adam_with_its_state_kept_is_not_sign_descent() -> None:
+    """Gradients 1 then -1: with its moments kept, Adam's second step is much shorter than lr."""
     work, w = Work(batch=1, lr=0.01, optimiser="adam"), torch.zeros((), dtype=torch.float64, requires_grad=True)
-    optimiser = work.make([w])
-    descend_step(w * 1.0, optimiser, work, stacked=False)
+    optimiser = work.make_optimiser([w])
+    optimiser_step(w * 1.0, optimiser, work, stacked=False)
     first = w.item()
-    descend_step(w * -1.0, optimiser, work, stacked=False)
+    optimiser_step(w * -1.0, optimiser, work, stacked=False)
     assert first == pytest.approx(-0.01, rel=1e-5)
     assert abs(w.item() - first) < 0.002
 
@@ -130,30 +129,30 @@ def gradients(seed: int = 0) -> dict[str, Tensor]:
 
 
 def clipped(grads: dict[str, Tensor], limit: float, stacked: bool) -> dict[str, Tensor]:
-    return dict(zip(grads, module.clipped(list(grads.values()), limit, stacked)))
+    return dict(zip(grads, clip_gradients(list(grads.values()), limit, stacked)))
 
 
-def test_clipping_by_hand() -> None:
+def test_clipping_gives_the_numbers_computed_by_hand() -> None:
     """Gradient (3, 4) and (12) has norm 13: at limit 6.5 it is halved, at limit 13 it stays."""
     grads = {"a": torch.tensor([3.0, 4.0]), "b": torch.tensor([12.0])}
     assert {k: g.tolist() for k, g in clipped(grads, 6.5, False).items()} == {"a": [1.5, 2.0], "b": [6.0]}
     assert {k: g.tolist() for k, g in clipped(grads, 13.0, False).items()} == {"a": [3.0, 4.0], "b": [12.0]}
 
 
-def test_clipping_a_stack_is_clipping_each_client() -> None:
+def test_clipping_a_stack_equals_clipping_each_client() -> None:
     grads = gradients()
     together = clipped(grads, 1.0, True)
     for k in range(3):
-        alone = clipped({name: grad[k] for name, grad in grads.items()}, 1.0, False)
+        single = clipped({name: grad[k] for name, grad in grads.items()}, 1.0, False)
         for name in grads:
-            torch.testing.assert_close(together[name][k], alone[name], rtol=1e-14, atol=0)
+            torch.testing.assert_close(together[name][k], single[name], rtol=1e-14, atol=0)
     norms = torch.stack([together["a"].flatten(1), torch.zeros(3, 20)]).pow(2).sum((0, 2)) + together["b"].pow(2).sum(1)
     assert norms.sqrt()[1:].tolist() == pytest.approx([1.0, 1.0])
 
 
 @pytest.mark.parametrize("other", [0.0, 1e9, float("inf"), float("nan")])
-def test_clipping_never_crosses_clients(other: float) -> None:
-    """Whatever client 1 does, the others' gradients keep every bit, also the one below the limit."""
+def test_one_clients_gradient_does_not_affect_clipping_of_the_others(other: float) -> None:
+    """Whatever client 1's gradient is, the others' keep every bit, also the one below the limit."""
     grads = gradients()
     changed = {name: grad.clone() for name, grad in grads.items()}
     for grad in changed.values():
@@ -164,15 +163,15 @@ def test_clipping_never_crosses_clients(other: float) -> None:
         assert torch.equal(a[name][0], grads[name][0])
 
 
-def test_clipping_a_stack_of_scalars() -> None:
+def test_a_stack_of_scalars_is_clipped_per_client() -> None:
     """A model may have a 0-dim parameter: on the stack it is a vector with one number per client."""
     grads = {"a": torch.tensor([[3.0], [30.0]]), "s": torch.tensor([4.0, 40.0])}
-    found = clipped(grads, 5.0, True)
-    assert found["s"].tolist() == pytest.approx([4.0, 4.0])
-    assert found["a"].flatten().tolist() == pytest.approx([3.0, 3.0])
+    actual = clipped(grads, 5.0, True)
+    assert actual["s"].tolist() == pytest.approx([4.0, 4.0])
+    assert actual["a"].flatten().tolist() == pytest.approx([3.0, 3.0])
 
 
-def test_clipping_no_gradient_at_all() -> None:
+def test_clipping_leaves_zero_and_missing_gradients_unchanged() -> None:
     assert clipped({}, 1.0, False) == {}
     assert clipped({"a": torch.zeros(2, 3)}, 1.0, True)["a"].tolist() == [[0.0] * 3] * 2
 
@@ -188,36 +187,36 @@ OPTIMISERS = [
 ]
 
 
-def descended(work: Work, leaves: dict[str, Tensor], stacked: bool, pick: int | slice) -> dict[str, Tensor]:
-    """Six steps along gradients that differ by client and step."""
-    optimiser = work.make(leaves.values())
+def after_six_steps(work: Work, leaves: dict[str, Tensor], stacked: bool, pick: int | slice) -> dict[str, Tensor]:
+    """The leaves after six steps with gradients that differ by client and step."""
+    optimiser = work.make_optimiser(leaves.values())
     for step in range(6):
         grads = {name: grad[pick] for name, grad in gradients(step).items()}
         loss = sum((leaf * grads[name]).sum() for name, leaf in leaves.items())
-        descend_step(loss, optimiser, work, stacked)
+        optimiser_step(loss, optimiser, work, stacked)
     return {name: leaf.detach() for name, leaf in leaves.items()}
 
 
 @pytest.mark.parametrize("keys", OPTIMISERS)
-def test_one_optimiser_on_a_stack_is_one_for_each_client(keys: dict[str, Any]) -> None:
+def test_one_optimiser_on_a_stack_equals_one_per_client(keys: dict[str, Any]) -> None:
     work, start = Work(batch=1, lr=0.05, **keys), gradients(99)
-    together = descended(work, {n: t.clone().requires_grad_() for n, t in start.items()}, True, slice(None))
+    together = after_six_steps(work, {n: t.clone().requires_grad_() for n, t in start.items()}, True, slice(None))
     for k in range(3):
-        alone = descended(work, {n: t[k].clone().requires_grad_() for n, t in start.items()}, False, k)
+        single = after_six_steps(work, {n: t[k].clone().requires_grad_() for n, t in start.items()}, False, k)
         for name in start:
-            torch.testing.assert_close(together[name][k], alone[name], rtol=1e-13, atol=1e-15)
+            torch.testing.assert_close(together[name][k], single[name], rtol=1e-13, atol=1e-15)
 
 
-class ByTorch:
-    """The class that people know."""
+class TorchOptimiser:
+    """The reference: an optimiser class of torch.optim."""
 
     def __init__(self, work: Work, leaves: list[Tensor]) -> None:
         self.leaves = leaves
         kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[work.optimiser]
         sgd: dict[str, Any] = {"momentum": work.momentum, "nesterov": work.nesterov}
         more = sgd if work.optimiser == "sgd" else {"betas": work.betas}
-        self.torchs = kind(leaves, work.lr, weight_decay=work.weight_decay, **more)
-        self.state = self.torchs.state
+        self.optimiser = kind(leaves, work.lr, weight_decay=work.weight_decay, **more)
+        self.state = self.optimiser.state
 
     def gradients(self, loss: Tensor) -> list[Tensor]:
         return list(torch.autograd.grad(loss, self.leaves))
@@ -225,40 +224,40 @@ class ByTorch:
     def step(self, grads: list[Tensor]) -> None:
         for leaf, grad in zip(self.leaves, grads):
             leaf.grad = grad
-        self.torchs.step()
+        self.optimiser.step()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("keys", OPTIMISERS)
-def test_optimisers_are_those_of_torch_to_the_bit(keys: dict[str, Any], dtype: torch.dtype) -> None:
-    work, found = Work(batch=1, lr=0.05, **keys), []
-    for make in (work.make, lambda leaves: ByTorch(work, leaves)):
+def test_optimisers_equal_those_of_torch_bit_for_bit(keys: dict[str, Any], dtype: torch.dtype) -> None:
+    work, actual = Work(batch=1, lr=0.05, **keys), []
+    for make in (work.make_optimiser, lambda leaves: TorchOptimiser(work, leaves)):
         leaves = {name: t.to(dtype).requires_grad_() for name, t in gradients(99).items()}
         optimiser = make(list(leaves.values()))
         for step in range(6):
             loss = sum((leaf * g.to(dtype)).sum() for leaf, g in zip(leaves.values(), gradients(step).values()))
-            descend_step(loss, optimiser, work, stacked=False)
-        found.append(leaves)
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
-    assert not torch.equal(found[0]["a"], gradients(99)["a"].to(dtype))
+            optimiser_step(loss, optimiser, work, stacked=False)
+        actual.append(leaves)
+    assert all(torch.equal(actual[0][name], actual[1][name]) for name in actual[0])
+    assert not torch.equal(actual[0]["a"], gradients(99)["a"].to(dtype))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_an_engines_own_descent_takes_the_place_of_torchs(momentum: float) -> None:
-    """It gets what torch's `sgd` gets, and the velocities that it makes are kept."""
+def test_an_engine_can_replace_torchs_sgd(momentum: float) -> None:
+    """Its function gets the same arguments as torch's `sgd`, and the velocities that it creates are kept."""
     work, calls = Work(batch=1, lr=0.05, momentum=momentum, weight_decay=0.01), list[Any]()
 
-    def descend(leaves: list[Tensor], grads: list[Tensor], velocities: list[Tensor | None], **keys: Any) -> None:
+    def engine_sgd(leaves: list[Tensor], grads: list[Tensor], velocities: list[Tensor | None], **keys: Any) -> None:
         calls.append((leaves, grads, list(velocities), keys))
         velocities[:] = [torch.full_like(leaf, 3.0) for leaf in leaves] if keys["momentum"] else []
 
-    leaf, found = torch.zeros(2, 3, requires_grad=True), object()
-    optimiser = work.make([leaf], descent=GradientRule(lambda loss, leaves: [found], descend))
+    leaf, actual = torch.zeros(2, 3, requires_grad=True), object()
+    optimiser = work.make_optimiser([leaf], gradient_rule=GradientRule(lambda loss, leaves: [actual], engine_sgd))
     for _ in range(2):
         optimiser.step(optimiser.gradients(leaf.sum()))
     (leaves, grads, before, keys), (_, _, after, _) = calls
     assert leaves[0] is leaf
-    assert grads == [found]
+    assert grads == [actual]
     assert leaf.sum() == 0
     assert keys == {
         "lr": 0.05, "momentum": momentum, "weight_decay": 0.01, "nesterov": False,
@@ -268,10 +267,10 @@ def test_an_engines_own_descent_takes_the_place_of_torchs(momentum: float) -> No
 
 
 def test_unused_parameter_still_decays() -> None:
-    """A leaf the loss does not touch has gradient 0, as in PyTorch with zero_grad(set_to_none=False): 1 - 0.1*0.5."""
+    """A leaf that no loss uses has gradient 0, as in PyTorch with zero_grad(set_to_none=False): 1 - 0.1*0.5."""
     work = Work(batch=1, lr=0.1, weight_decay=0.5)
     used, idle = (torch.ones((), dtype=torch.float64, requires_grad=True) for _ in range(2))
-    descend_step(used * 1.0, work.make([used, idle]), work, stacked=False)
+    optimiser_step(used * 1.0, work.make_optimiser([used, idle]), work, stacked=False)
     assert idle.item() == pytest.approx(0.95)
 
 
@@ -280,13 +279,13 @@ def test_unused_parameter_still_decays() -> None:
     [{"momentum": 0.9, "weight_decay": 1e-3}, {}, {"momentum": 0.9, "nesterov": True}, {"optimiser": "adamw"}],
     ids=["momentum", "plain", "nesterov", "adamw"],
 )
-def test_slots_made_before_and_a_rate_in_a_tensor_change_nothing(kind: dict) -> None:
-    """What a recorded step uses on a GPU, in its CPU form: one kernel for all leaves, the rate read from memory."""
-    work, ends = Work(batch=1, lr=0.1, **kind), []
+def test_preallocated_slots_and_a_rate_in_a_tensor_change_nothing(kind: dict) -> None:
+    """The CPU form of a step captured in a CUDA graph: one kernel for all leaves, the rate read from memory."""
+    work, results = Work(batch=1, lr=0.1, **kind), []
     for fused in (False, True):
         torch.manual_seed(0)
         leaves = [torch.randn(3, 4, requires_grad=True), torch.randn(2, requires_grad=True)]
-        optimiser = work.make(leaves, [optimiser_slots(work, leaf) for leaf in leaves] if fused else ())
+        optimiser = work.make_optimiser(leaves, [optimiser_slots(work, leaf) for leaf in leaves] if fused else ())
         rate = torch.tensor(work.lr)
         if fused:
             optimiser._fused, optimiser.lr = True, rate
@@ -294,5 +293,5 @@ def test_slots_made_before_and_a_rate_in_a_tensor_change_nothing(kind: dict) -> 
             rate.fill_(lr)
             optimiser.lr = rate if fused else lr
             optimiser.step([torch.sin(leaf.detach() * (step + 1)) for leaf in leaves])
-        ends.append(torch.cat([leaf.detach().flatten() for leaf in leaves]))
-    torch.testing.assert_close(*ends)
+        results.append(torch.cat([leaf.detach().flatten() for leaf in leaves]))
+    torch.testing.assert_close(*results)

@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven over its debugging pipe: no package is needed for it."""
+"""Controls Debian's Chromium through its debugging pipe, without further packages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 60
+TIMEOUT = 60
 CHROMIUM = shutil.which("chromium")
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--mute-audio")
 
 
 class Browser:
-    """One page of a browser. Use as a context."""
+    """One page of a browser, as a context manager."""
 
     def __enter__(self) -> Browser:
         self._profile = tempfile.mkdtemp(prefix="unskew-browser-")
@@ -33,12 +33,12 @@ class Browser:
         )
         os.close(to_read)
         os.close(to_write)
-        self._ids, self._rest, self.said = itertools.count(1), b"", []
+        self._ids, self._rest, self.events = itertools.count(1), b"", []
         self._session: str | None = None
-        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
-            self.ask(f"{domain}.enable")
+            self.send(f"{domain}.enable")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -51,66 +51,66 @@ class Browser:
         os.close(self._in)
         shutil.rmtree(self._profile, ignore_errors=True)
 
-    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """One command and its answer; what happens meanwhile is kept in `said`."""
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send a command and return its answer; events that arrive meanwhile are kept in `events`."""
         number = next(self._ids)
         message = {"id": number, "method": method, "params": parameters}
         if self._session:
             message["sessionId"] = self._session
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while True:
-            found = self._next()
-            if found.get("id") == number:
-                if "error" in found:
-                    raise RuntimeError(f"{method}: {found['error']['message']}")
-                return dict(found["result"])
+            message = self._next()
+            if message.get("id") == number:
+                if "error" in message:
+                    raise RuntimeError(f"{method}: {message['error']['message']}")
+                return dict(message["result"])
 
     def open(self, path: Path, width: int, height: int = 900, dark: bool = False, media: str = "screen") -> None:
         """Show a file and wait until it has loaded."""
-        self.ask("Emulation.setScrollbarsHidden", hidden=True)
+        self.send("Emulation.setScrollbarsHidden", hidden=True)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.ask("Emulation.setDeviceMetricsOverride", **size)
+        self.send("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.ask("Emulation.setEmulatedMedia", media=media, features=[scheme])
-        self.said.clear()
-        self.ask("Page.navigate", url=path.resolve().as_uri())
-        while not any(event["method"] == "Page.loadEventFired" for event in self.said):
+        self.send("Emulation.setEmulatedMedia", media=media, features=[scheme])
+        self.events.clear()
+        self.send("Page.navigate", url=path.resolve().as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._next()
-        # What the page says while it is drawn comes after it has loaded.
+        # Messages from drawing the page arrive after it has loaded.
         drawn = "new Promise(done => requestAnimationFrame(() => done(true)))"
-        self.ask("Runtime.evaluate", expression=drawn, awaitPromise=True)
+        self.send("Runtime.evaluate", expression=drawn, awaitPromise=True)
 
     def value(self, script: str) -> Any:
-        """What an expression is in the page."""
-        return self.ask("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
+        """Evaluate an expression in the page."""
+        return self.send("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
 
     def picture(self, path: Path, height: int | None = None) -> None:
-        """A screenshot of the whole page, or of its upper part."""
+        """Save a screenshot of the entire page, or of its upper part."""
         width = self.value("document.documentElement.clientWidth")
         clip = {"x": 0, "y": 0, "width": width, "height": height or self.value("document.documentElement.scrollHeight")}
-        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip | {"scale": 1})
+        shot = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip | {"scale": 1})
         path.write_bytes(base64.b64decode(shot["data"]))
 
-    def complaints(self) -> list[str]:
+    def console_messages(self) -> list[str]:
         """Console messages, exceptions and log entries since the page was opened."""
         kinds = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
-        return [json.dumps(event["params"]) for event in self.said if event["method"] in kinds]
+        return [json.dumps(event["params"]) for event in self.events if event["method"] in kinds]
 
     def requests(self) -> list[str]:
-        """Addresses that the page asked for, but itself and data."""
-        sent = [e["params"]["request"]["url"] for e in self.said if e["method"] == "Network.requestWillBeSent"]
+        """URLs that the page requested, except its own and data URLs."""
+        sent = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
         return [url for url in sent if not url.startswith(("data:", "file:"))]
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            if not select.select([self._in], [], [], PATIENCE)[0]:
-                raise RuntimeError(f"the browser said nothing for {PATIENCE} seconds")
+            if not select.select([self._in], [], [], TIMEOUT)[0]:
+                raise RuntimeError(f"the browser did not answer for {TIMEOUT} seconds")
             more = os.read(self._in, 1 << 20)
             if not more:
                 raise RuntimeError("the browser ended")
             self._rest += more
         head, _, self._rest = self._rest.partition(b"\0")
-        found = json.loads(head)
-        if "method" in found:
-            self.said.append(found)
-        return dict(found)
+        message = json.loads(head)
+        if "method" in message:
+            self.events.append(message)
+        return dict(message)

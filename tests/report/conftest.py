@@ -1,4 +1,4 @@
-"""A handful of small real runs, played once."""
+"""A few small real runs, shared by all tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLASSES = ("<script>alert(1)</script>", "tea & milk", "$x_$", "夜")
 
 @pytest.fixture
 def unskew(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Any]]:
-    """`unskew("report", ...)` as a person types it, in this process: exit code, output, errors."""
+    """`unskew("report", ...)` in this process: exit code, output, errors."""
     before = signal.getsignal(signal.SIGTERM)
 
     def command(*words: object) -> SimpleNamespace:
@@ -37,8 +37,8 @@ def unskew(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two methods, two seeds, on data whose classes have unpleasant names."""
-    rng, where = np.random.default_rng(0), tmp_path_factory.mktemp("report") / "grid"
+    """Runs of two methods with two seeds, on data whose class names need escaping."""
+    rng, root = np.random.default_rng(0), tmp_path_factory.mktemp("report") / "grid"
     y = np.arange(200) % len(CLASSES)
     x = (rng.normal(size=(200, 1, 4, 4)) + y[:, None, None, None]).astype(np.float32)
     data = us.from_arrays(x, y, classes=CLASSES, name="rows<1>")
@@ -53,13 +53,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 local={"epochs": 1, "batch": 16},
                 engine={"name": "loop", "workers": 1},
             )
-            us.run(experiment, out=where / "cells" / f"{method}-{seed}", data=data)
-    return where
+            us.run(experiment, out=root / "cells" / f"{method}-{seed}", data=data)
+    return root
 
 
 @pytest.fixture(scope="session")
 def page(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report on them."""
+    """The report on these runs."""
     from unskew.commands.report_command import load_runs
     from unskew.report.report_page import write
 

@@ -1,4 +1,4 @@
-"""The page in a real browser, at the widths of a phone, a tablet and a desk."""
+"""The page in a real browser, at the widths of a phone, a tablet and a desktop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromiu
 FIGURES = """[...document.querySelectorAll("figure")].map(figure =>
   [...figure.querySelectorAll("svg")].map(svg => svg.getBoundingClientRect())
     .filter(box => box.width > 100 && box.height > 60 && box.right <= innerWidth).length)"""
-SMALLEST = """Math.min(...[...document.querySelectorAll("figure svg text")].filter(text => text.getClientRects().length)
+TEXT_SIZE = """Math.min(...[...document.querySelectorAll("figure svg text")]
+  .filter(text => text.getClientRects().length)
   .map(text => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a))"""
 PAPER_AND_INK = (
     "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.querySelector('svg text')).fill]"
@@ -23,20 +24,20 @@ PAPER_AND_INK = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with Browser() as found:
-        yield found
+    with Browser() as browser:
+        yield browser
 
 
 @pytest.mark.parametrize("width", [390, 820, 1440])
-def test_it_fits_and_shows_every_figure_once(browser: Browser, page: Path, width: int) -> None:
+def test_the_page_fits_and_shows_every_figure_once(browser: Browser, page: Path, width: int) -> None:
     browser.open(page, width)
-    assert browser.complaints() == []
+    assert browser.console_messages() == []
     assert browser.requests() == []
     assert browser.value("document.documentElement.scrollWidth") == width
     shown = browser.value(FIGURES)
     assert len(shown) > 10
     assert set(shown) == {1}
-    assert browser.value(SMALLEST) >= 10
+    assert browser.value(TEXT_SIZE) >= 10
 
 
 def test_the_table_scrolls_in_its_own_box_on_a_phone(browser: Browser, page: Path) -> None:
@@ -45,18 +46,18 @@ def test_the_table_scrolls_in_its_own_box_on_a_phone(browser: Browser, page: Pat
     assert box[0] > box[1]
 
 
-def test_dark_and_light_differ_and_contrast(browser: Browser, page: Path) -> None:
-    seen = {}
+def test_dark_and_light_mode_have_contrast(browser: Browser, page: Path) -> None:
+    brightness = {}
     for dark in (False, True):
         browser.open(page, 820, dark=dark)
-        seen[dark] = [_brightness(colour) for colour in browser.value(PAPER_AND_INK)]
-    assert seen[False][0] > 230
-    assert seen[False][1] < 130
-    assert seen[True][0] < 40
-    assert seen[True][1] > 140
+        brightness[dark] = [_brightness(colour) for colour in browser.value(PAPER_AND_INK)]
+    assert brightness[False][0] > 230
+    assert brightness[False][1] < 130
+    assert brightness[True][0] < 40
+    assert brightness[True][1] > 140
 
 
-def test_print_is_light_even_from_a_dark_screen_and_fits_the_paper(browser: Browser, page: Path) -> None:
+def test_print_is_light_even_in_dark_mode_and_fits_the_paper(browser: Browser, page: Path) -> None:
     browser.open(page, 720, dark=True, media="print")
     assert _brightness(browser.value(PAPER_AND_INK)[0]) == 255
     assert browser.value("document.documentElement.scrollWidth") == 720

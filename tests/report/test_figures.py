@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 
 from unskew.report.figures import heat_maps, interval_plots, round_curves, stacked_bars
-from unskew.report.figures.figure_layout import INK, MUTED, NARROW, SERIES, WIDE, apart, marks
+from unskew.report.figures.figure_layout import INK, MUTED, NARROW, SERIES, WIDE, line_styles, spread_apart
 
 METHODS = ["fedavg", "moon"]
-MARKS = marks(METHODS)
+STYLES = line_styles(METHODS)
 CURVES = pd.DataFrame(
     [(m, s, t, 10.0 * t + s + 5 * i) for i, m in enumerate(METHODS) for s in (0, 2) for t in (1, 2, 3)],
     columns=["method", "seed", "round", "value"],
@@ -26,7 +26,7 @@ def by_name(figure):
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 def test_accuracy_curves_are_means_with_the_range_of_the_seeds(width):
-    figure = round_curves.accuracy_curves(CURVES, MARKS, width)
+    figure = round_curves.accuracy_curves(CURVES, STYLES, width)
     (axes,) = figure.axes
     drawn = by_name(figure)
     assert list(drawn) == ["line fedavg", "line moon"]
@@ -41,7 +41,7 @@ def test_accuracy_curves_are_means_with_the_range_of_the_seeds(width):
 
 
 def test_one_seed_has_no_band():
-    figure = round_curves.accuracy_curves(CURVES[CURVES["seed"] == 0], MARKS)
+    figure = round_curves.accuracy_curves(CURVES[CURVES["seed"] == 0], STYLES)
     assert not figure.axes[0].collections
 
 
@@ -50,19 +50,19 @@ def test_a_loss_figure_shows_one_part():
         [("fedavg", "ce", 1, 2.0), ("fedavg", "ce", 2, 1.0), ("moon", "ce", 1, 3.0), ("moon", "moon", 1, 0.5)],
         columns=["method", "part", "round", "value"],
     )
-    assert list(by_name(round_curves.loss_curves(frame, "ce", MARKS))) == ["line fedavg", "line moon"]
-    figure = round_curves.loss_curves(frame, "moon", MARKS)
+    assert list(by_name(round_curves.loss_curves(frame, "ce", STYLES))) == ["line fedavg", "line moon"]
+    figure = round_curves.loss_curves(frame, "moon", STYLES)
     assert list(by_name(figure)) == ["line moon"]
     assert "loss term moon" in texts(figure)
 
 
 def test_clients_left_out_add_up():
     frame = pd.DataFrame({"method": "moon", "seed": [0, 1, 0], "round": [2, 2, 5], "value": [1.0, 1.0, 4.0]})
-    drawn = by_name(round_curves.dropped_curves(frame, MARKS))["line moon"]
+    drawn = by_name(round_curves.dropped_curves(frame, STYLES))["line moon"]
     assert drawn.get_ydata().tolist() == [1.0, 3.0]
 
 
-def test_bytes_are_stacked_by_kind_with_a_bar_up_and_one_down():
+def test_bytes_are_stacked_by_kind_with_one_bar_for_each_direction():
     frame = pd.DataFrame(
         [
             ("fedavg", "up", "weights", 10.0),
@@ -93,7 +93,7 @@ def test_time_is_training_and_evaluation():
 def test_the_forest_has_an_interval_per_method_and_a_line_at_zero():
     rows = [{"method": "moon", "mean": 2.0, "low": -1.0, "high": 5.0}]
     rows += [{"method": "scaffold", "mean": -3.0, "low": -np.inf, "high": np.inf}]
-    figure = interval_plots.forest(pd.DataFrame(rows), "fedavg", marks(["fedavg", "moon", "scaffold"]))
+    figure = interval_plots.forest(pd.DataFrame(rows), "fedavg", line_styles(["fedavg", "moon", "scaffold"]))
     drawn = by_name(figure)
     assert set(drawn) == {"interval moon", "mean moon", "mean scaffold"}  # one seed: a dot without an interval
     assert drawn["interval moon"].get_xdata().tolist() == [-1.0, 5.0]
@@ -105,16 +105,16 @@ def test_the_forest_has_an_interval_per_method_and_a_line_at_zero():
     assert {"+2.0", "−3.0"} <= set(texts(figure))
 
 
-def test_a_wild_interval_does_not_stretch_the_forest_beyond_the_scale():
+def test_a_wide_interval_does_not_stretch_the_axis_past_the_scale():
     frame = pd.DataFrame([{"method": "moon", "mean": 0.0, "low": -900.0, "high": 900.0}])
-    low, high = interval_plots.forest(frame, "fedavg", MARKS).axes[0].get_xlim()
+    low, high = interval_plots.forest(frame, "fedavg", STYLES).axes[0].get_xlim()
     assert low >= -115
     assert high <= 115
 
 
 def test_own_classes_show_median_and_percentiles():
     frame = pd.DataFrame({"method": "fedavg", "client": range(101), "value": np.arange(101.0)})
-    figure = interval_plots.own_classes_boxes(frame, MARKS)
+    figure = interval_plots.own_classes_boxes(frame, STYLES)
     drawn = by_name(figure)
     assert drawn["median fedavg"].get_xdata().tolist() == [50.0, 50.0]
     assert drawn["range fedavg"].get_xdata().tolist() == [5.0, 95.0]
@@ -143,10 +143,10 @@ def test_holdings_are_shares_of_a_client():
 def test_many_clients_are_sorted_and_merged():
     table = pd.DataFrame(np.eye(10, dtype=int)[np.arange(500) % 10] * 7)
     figure = heat_maps.holdings_map(table, [str(c) for c in range(10)])
-    found = cells(figure)
-    assert found.shape[1] <= heat_maps.MOST
+    pixels = cells(figure)
+    assert pixels.shape[1] <= heat_maps.MAX_COLUMNS
     assert "sorted" in figure.axes[0].get_xlabel()
-    assert (np.diff(found[..., 3].argmax(axis=0)) >= 0).all()
+    assert (np.diff(pixels[..., 3].argmax(axis=0)) >= 0).all()
 
 
 def test_class_rounds_are_a_pixel_per_cell_and_gaps_keep_the_last_score():
@@ -156,7 +156,7 @@ def test_class_rounds_are_a_pixel_per_cell_and_gaps_keep_the_last_score():
     assert "moon: accuracy by class" in texts(figure)
 
 
-def test_class_methods_write_the_number_into_the_cell():
+def test_class_methods_print_the_number_in_the_cell():
     table = pd.DataFrame([[12.4, np.nan], [99.6, 50.0]], index=METHODS)
     figure = heat_maps.class_methods(table, ["cat", "dog"])
     assert {"12", "100", "50"} <= set(texts(figure))
@@ -164,26 +164,26 @@ def test_class_methods_write_the_number_into_the_cell():
     assert cells(figure)[0, 1, 3] == 0
 
 
-def test_a_hundred_classes_are_numbered_not_named():
+def test_with_a_hundred_classes_the_axis_shows_numbers():
     table = pd.DataFrame(np.full((2, 100), 50.0), index=METHODS)
     assert len(texts(heat_maps.class_methods(table, [f"class {c}" for c in range(100)]))) == 1
 
 
-def test_the_reference_is_grey_and_methods_beyond_the_palette_change_their_dashes():
-    found = marks([f"m{i}" for i in range(12)])
-    assert found["m0"] == (MUTED, "-")
-    assert found["m1"][0] == found["m9"][0] == SERIES[0]
-    assert found["m1"][1] != found["m9"][1]
-    assert len(set(map(str, found.values()))) == 12
+def test_the_baseline_is_grey_and_dashes_change_when_the_palette_is_exhausted():
+    styles = line_styles([f"m{i}" for i in range(12)])
+    assert styles["m0"] == (MUTED, "-")
+    assert styles["m1"][0] == styles["m9"][0] == SERIES[0]
+    assert styles["m1"][1] != styles["m9"][1]
+    assert len(set(map(str, styles.values()))) == 12
 
 
 def test_labels_stay_inside_and_apart():
-    places = apart([9.9, 9.8, 9.7, 0.0], 1.0, 0.0, 10.0)
-    assert max(places) <= 10.0 + 1e-6
-    assert np.diff(sorted(places)).min() >= 1.0 - 1e-6
+    positions = spread_apart([9.9, 9.8, 9.7, 0.0], 1.0, 0.0, 10.0)
+    assert max(positions) <= 10.0 + 1e-6
+    assert np.diff(sorted(positions)).min() >= 1.0 - 1e-6
 
 
-def test_drawing_leaves_matplotlibs_settings_alone():
+def test_drawing_does_not_change_matplotlibs_settings():
     before = dict(mpl.rcParams)
-    round_curves.accuracy_curves(CURVES, MARKS)
+    round_curves.accuracy_curves(CURVES, STYLES)
     assert dict(mpl.rcParams) == before

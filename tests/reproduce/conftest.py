@@ -1,4 +1,4 @@
-"""A small stand-in for every table and figure, played in this process."""
+"""Small stand-ins for every table and figure, run in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unskew.runner.run_experiment import run
 
 __all__ = ["unskew"]
 
-# Digits over five clients; the split is this package's own, since the released draws need many rows.
+# Digits over five clients. The split is drawn by this package, because the released draws need many rows.
 SMALL = (
     "data=digits", "model=mlp", "partition.clients=5", "partition.draws=counts", "participation=0.4",
     "local.epochs=1", "local.batch=64", "engine=loop", "engine.workers=1", "--rounds", "2", "--device", "cpu",
@@ -28,11 +28,11 @@ def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     monkeypatch.setenv("UNSKEW_DATA", str(tmp_path_factory.getbasetemp() / "data"))
 
 
-class Player:
-    """Plays cells one after another; those of the methods in `broken` fail."""
+class InProcessPool:
+    """Runs cells one after another in this process; cells of the methods in `broken` fail."""
 
     def __init__(self) -> None:
-        self.played: list[str] = []
+        self.completed: list[str] = []
         self.broken: set[str] = set()
 
     def __call__(self, cells: Sequence[Cell], out: Path, *_: Any, name: str, **more: Any) -> dict[str, str]:
@@ -42,7 +42,7 @@ class Player:
             if cell.method in self.broken:
                 failed[cell.name] = "the loss is not finite"
             elif not process_pool.is_finished(folder):
-                self.played.append(f"{cell.method} {cell.setting} {cell.seed}")
+                self.completed.append(f"{cell.method} {cell.setting} {cell.seed}")
                 try:
                     run(cell.experiment, out=folder, resume=True, name=name)
                 except UserError as error:
@@ -51,17 +51,17 @@ class Player:
 
 
 @pytest.fixture
-def player(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Player:
-    """In place of processes and of the page, which have tests of their own; commands run in an empty folder."""
+def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> InProcessPool:
+    """Replace the process pool and the page, which have tests of their own, and change to an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(process_pool, "play", made := Player())
+    monkeypatch.setattr(process_pool, "run_cells", created := InProcessPool())
     monkeypatch.setattr(
         "unskew.compare.comparison_page.write", lambda table, path, printed: path.write_text(str(printed))
     )
-    return made
+    return created
 
 
 @pytest.fixture
 def as_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stand-in counts as the paper's data and model, so that its numbers stand beside ours."""
-    monkeypatch.setattr("unskew.reproduce.compare_to_paper.replaced", lambda played, paper: [])
+    """Treat the stand-in as the paper's data and model, so that the paper's numbers are shown."""
+    monkeypatch.setattr("unskew.reproduce.compare_to_paper.substitutions", lambda experiment, paper: [])

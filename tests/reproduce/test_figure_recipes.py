@@ -1,4 +1,4 @@
-"""Recipes of the figures: every cell does what its label says."""
+"""Recipes of FedLMD's figures: every cell has the settings in its label."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cells(number: int) -> list[Cell]:
 
 
 def fields(cell: Cell) -> dict[str, Any]:
-    """Settings of the method's last part, which is the one that distils."""
+    """Settings of the method's last part, which is the distillation."""
     return vars(cell.experiment.create_method().parts[-1])
 
 
@@ -38,12 +38,12 @@ def test_a_figure_has_a_recipe_of_the_papers_length_and_data(name: str) -> None:
 
 
 @pytest.mark.parametrize(("number", "alphas"), [(2, {0.05}), (4, {0.05}), (6, {0.05, 0.3, 0.5}), (9, {0.05})])
-def test_the_label_says_the_skew(number: int, alphas: set[float]) -> None:
-    found = {(cell.setting, cell.experiment.partition.alpha) for cell in cells(number)}  # type: ignore[union-attr]
-    assert found == {(f"cifar10-{alpha:g}", alpha) for alpha in alphas}
+def test_labels_match_the_skew(number: int, alphas: set[float]) -> None:
+    values = {(cell.setting, cell.experiment.partition.alpha) for cell in cells(number)}  # type: ignore[union-attr]
+    assert values == {(f"cifar10-{alpha:g}", alpha) for alpha in alphas}
 
 
-def test_figure5_deals_shards_and_draws_from_dirichlet() -> None:
+def test_figure5_varies_shards_and_dirichlet_alpha() -> None:
     for cell in cells(5):
         _, option, value = accuracy_by_option.by_column(cell.method, cell.setting)
         partition: Any = cell.experiment.partition
@@ -59,16 +59,16 @@ def test_figure7_varies_epochs_or_participants() -> None:
 
 
 def test_figure8_varies_the_round_of_the_switch() -> None:
-    found = {accuracy_by_option.by_setting(cell.method, cell.setting)[2]: fields(cell)["switch"] for cell in cells(8)}
-    assert found == {r: r for r in (0, 25, 50, 100, 150, 200)}
+    values = {accuracy_by_option.by_setting(cell.method, cell.setting)[2]: fields(cell)["switch"] for cell in cells(8)}
+    assert values == {r: r for r in (0, 25, 50, 100, 150, 200)}
 
 
 def test_figure9_varies_one_option_and_leaves_the_other_at_one() -> None:
-    found = cells(9)
-    for cell in found:
+    values = cells(9)
+    for cell in values:
         _, option, value = accuracy_by_option.by_method(cell.method, cell.setting)
         assert (fields(cell)["tau"], fields(cell)["beta"]) == ((value, 1) if option == "tau" else (1, value))
-    assert len(found) - len({cell.name for cell in found}) == 5  # tau = 1 and beta = 1 are one run of each method
+    assert len(values) - len({cell.name for cell in values}) == 5  # tau = 1 and beta = 1 are one run of each method
 
 
 def test_figures_share_their_runs() -> None:

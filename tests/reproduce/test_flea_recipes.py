@@ -1,4 +1,4 @@
-"""FLea's Table 1: eighteen columns whose labels say what they are, on the splits of the released code."""
+"""FLea's Table 1: eighteen columns with the settings in their labels, on the splits of the released code."""
 
 from __future__ import annotations
 
@@ -17,29 +17,36 @@ COLUMNS = {
 
 
 def cells() -> list[grid.Cell]:
-    found = grid.load("flea-table1", None, {"methods": SHOWN, "seeds": "0"}).cells
-    return [cell for cell in found if not stands_for(cell.setting)]
+    loaded = grid.load("flea-table1", None, {"methods": SHOWN, "seeds": "0"}).cells
+    return [cell for cell in loaded if not stands_for(cell.setting)]
 
 
-def test_eighteen_columns_of_the_four_methods_of_this_table_that_share_or_compare() -> None:
+def test_eighteen_columns_with_the_four_methods() -> None:
     assert len({cell.setting for cell in cells()}) == 18
     assert [cell.method for cell in cells()[:4]] == SHOWN
 
 
 @pytest.mark.parametrize("cell", cells()[1::4], ids=lambda cell: cell.setting)
-def test_a_column_is_what_its_label_says(cell: grid.Cell) -> None:
+def test_columns_match_their_labels(cell: grid.Cell) -> None:
     name, skew, size = cell.setting.split("-")
-    found, split = cell.experiment, cell.experiment.partition
-    assert (found.data.name, split.clients, found.model.name) == (name, *COLUMNS[name, int(size)])
+    experiment, split = cell.experiment, cell.experiment.partition
+    assert (experiment.data.name, split.clients, experiment.model.name) == (name, *COLUMNS[name, int(size)])
     assert (split.name, split.seed, split.draws) == ("classes" if skew[0] == "q" else "dirichlet", 1, "released")
     assert (split.per_client == int(skew[1:])) if skew[0] == "q" else (split.alpha == float(skew))
-    assert (found.rounds, found.participation, found.local.epochs, found.local.batch) == (100, 0.1, 5, 32)
-    assert (found.data.augment.crop, found.data.augment.flip) == ((4, True) if name == "cifar10" else (0, False))
+    assert (experiment.rounds, experiment.participation, experiment.local.epochs, experiment.local.batch) == (
+        100,
+        0.1,
+        5,
+        32,
+    )
+    assert (experiment.data.augment.crop, experiment.data.augment.flip) == (
+        (4, True) if name == "cifar10" else (0, False)
+    )
 
 
-def test_least_sizes_and_blocks_are_those_of_the_code() -> None:
-    found = {c.setting: c.experiment.partition for c in cells() if c.experiment.partition.name == "dirichlet"}
-    rules = {setting: (split.min, split.block, split.blocks_by) for setting, split in found.items()}
+def test_minimum_sizes_and_blocks_are_those_of_the_released_code() -> None:
+    partitions = {c.setting: c.experiment.partition for c in cells() if c.experiment.partition.name == "dirichlet"}
+    rules = {setting: (split.min, split.block, split.blocks_by) for setting, split in partitions.items()}
     assert rules["cifar10-0.5-100"] == rules["cifar10-0.5-50"] == (10, 100, "class")
     assert rules["cifar10-0.1-100"] == rules["cifar10-0.1-50"] == (3, 100, "class")
     assert rules["urbansound8k-0.1-50"] == (10, 0, "class")
@@ -48,7 +55,10 @@ def test_least_sizes_and_blocks_are_those_of_the_code() -> None:
 
 
 def test_learning_rates_of_both_presets() -> None:
-    """0.98^t never meets the floor; the code's falls by 1.8 % of the first to a tenth in round 51."""
+    """The paper's 0.98^t never reaches the floor.
+
+    The released code decreases by 1.8 % of the initial rate per round, to a tenth in round 51.
+    """
     paper = recipe.load("flea-cifar10")[1].local
     assert [paper.lr_at(t, 100) for t in (1, 100)] == pytest.approx([1e-3, 1.353e-4], rel=1e-3)
     changes = [f"{key}={value}" for key, value in recipe.presets("flea-table1")["released"].items()]

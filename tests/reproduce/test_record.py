@@ -1,4 +1,4 @@
-"""What `--record` keeps: the columns that results have, once per run, in an order of their own."""
+"""`--record`: the columns of results/, one row per run, in a fixed order."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from runner.conftest import Command
 from unskew.data import names
 from unskew.protocol import method_registry
-from unskew.reproduce.figure_table import keyed
+from unskew.reproduce.figure_table import with_run_columns
 from unskew.reproduce.paper_names import vocabulary
 from unskew.reproduce.record_runs import setting_of
 from unskew.reproduce.target_catalogue import Target, find, targets
 from unskew.reproduce.target_plan import ReproduceOptions, make
 
-from .conftest import SMALL, Player
+from .conftest import SMALL, InProcessPool
 
 COLUMNS = (
     "table,method,dataset,setting,local_size,model,preset,partition_seed,seed,rounds,best,best_round,final,mean_last10,"
@@ -33,8 +33,8 @@ def test_recorded_tables_have_the_agreed_columns(file: Path) -> None:
     assert file.read_text().splitlines()[0] == COLUMNS
 
 
-def test_recorded_twice_is_the_same_file_and_other_rows_stay(
-    player: Player, unskew: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_recording_twice_gives_the_same_file_and_keeps_other_rows(
+    pool: InProcessPool, unskew: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UNSKEW_COMMIT", "abc123")
     kept = tmp_path / "kept" / "fedlmd"
@@ -43,7 +43,7 @@ def test_recorded_twice_is_the_same_file_and_other_rows_stay(
     before = {path.name: path.read_bytes() for path in kept.iterdir()}
     assert unskew(*WORDS, "--methods", "fedlmd", "--seeds", "1").code == 0
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
-    assert len(player.played) == 2, "recording played again what was there"
+    assert len(pool.completed) == 2, "a recorded run was run again"
     assert before["accuracy.csv"].decode().splitlines()[0] == COLUMNS
     lines = pd.read_csv(kept / "accuracy.csv", keep_default_na=False)
     assert list(lines["method"]) == ["fedavg", "fedlmd"]
@@ -56,10 +56,10 @@ def test_recorded_twice_is_the_same_file_and_other_rows_stay(
     assert list(best) == list(lines["best"])
 
 
-def test_rows_of_a_stand_in_have_its_name_and_the_rows_of_a_client(
-    player: Player, unskew: Command, tmp_path: Path
+def test_rows_of_a_stand_in_have_its_dataset_and_the_papers_local_size(
+    pool: InProcessPool, unskew: Command, tmp_path: Path
 ) -> None:
-    """Of HAPT, on the small set in its place: the recorder sees what the recipe says and the paper prints."""
+    """HAPT, with digits in its place: rows have the run's dataset and the paper's rows per client."""
     few = ("--only", "hapt-q2-50", "--methods", "fedavg", "--seeds", "0", "--record", "kept")
     assert unskew("reproduce", "flea/table1", *SMALL, *few).code == 0
     line = pd.read_csv(tmp_path / "kept" / "flea" / "accuracy.csv", dtype=str).iloc[0]
@@ -74,34 +74,36 @@ def test_recorded_rows_have_registry_names(file: Path) -> None:
     lines = pd.read_csv(file, dtype=str, keep_default_na=False)
     assert set(lines["dataset"]) <= {*names(), *vocabulary()["stand_ins"].values()}
     assert {name for label in lines["method"] for name in label.split("+")} <= {
-        *method_registry.known(),
+        *method_registry.method_names(),
         *method_registry.PARTS,
     }
 
 
-def test_nothing_is_recorded_unasked(player: Player, unskew: Command, tmp_path: Path) -> None:
+def test_nothing_is_recorded_without_the_option(pool: InProcessPool, unskew: Command, tmp_path: Path) -> None:
     assert unskew(*WORDS[:-2], "--methods", "fedavg", "--seeds", "0").code == 0
     assert {path.name for path in tmp_path.iterdir()} == {"runs"}
 
 
 @pytest.mark.parametrize("name", [target.name for target in targets().values() if target.recipe])
 def test_different_runs_have_different_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.reproduce.substitute_data.how_to_get", lambda *_: "")
+    monkeypatch.setattr("unskew.reproduce.substitute_data.why_unavailable", lambda *_: "")
     plan = make(find(name), ReproduceOptions(device="cpu", seeds="0"))
     names: dict[tuple[str, ...], set[str]] = {}
     for cell in plan.grid.cells:
-        told = cell.experiment
-        names.setdefault((told.label, told.data.name, setting_of(plan, cell), told.model.name), set()).add(cell.name)
+        experiment = cell.experiment
+        names.setdefault(
+            (experiment.label, experiment.data.name, setting_of(plan, cell), experiment.model.name), set()
+        ).add(cell.name)
     assert all(len(each) == 1 for each in names.values()), names
 
 
 def cells(target: Target, monkeypatch: pytest.MonkeyPatch, *overrides: str, **asked: object) -> set[str]:
-    monkeypatch.setattr("unskew.reproduce.substitute_data.how_to_get", lambda *_: "")
+    monkeypatch.setattr("unskew.reproduce.substitute_data.why_unavailable", lambda *_: "")
     plan = make(target, ReproduceOptions(overrides, device="cpu", **asked))  # type: ignore[arg-type]
     return {setting_of(plan, cell) for cell in plan.grid.cells}
 
 
-def test_a_setting_is_the_skew_and_what_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setting_is_the_skew_and_the_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
     lda = find("fedlmd/table3-lda")
     only = ("cifar10-0.05",)
     assert cells(lda, monkeypatch) == {"alpha=0.05", "alpha=0.1", "alpha=0.3", "alpha=0.5"}
@@ -112,9 +114,9 @@ def test_a_setting_is_the_skew_and_what_was_changed(monkeypatch: pytest.MonkeyPa
     assert cells(find("fedlmd/table4"), monkeypatch) == {"alpha=0.05"}
 
 
-def test_a_figures_table_says_of_every_series_how_it_was_played(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.reproduce.substitute_data.how_to_get", lambda *_: "")
+def test_a_figures_table_has_the_setting_of_every_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.reproduce.substitute_data.why_unavailable", lambda *_: "")
     plan = make(find("flea/figure11"), ReproduceOptions(device="cpu", only=("urbansound8k",)))
     series = ["flea lam2=3", "flea lam2=10", "no method's"]
-    table = keyed(plan, pd.DataFrame({"series": series, "dataset": "urbansound8k", "seed": 0}))
+    table = with_run_columns(plan, pd.DataFrame({"series": series, "dataset": "urbansound8k", "seed": 0}))
     assert table["setting"].tolist()[:2] == ["q=3", "q=3;flea.lam2=10.0"]

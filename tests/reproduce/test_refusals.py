@@ -1,4 +1,4 @@
-"""What `unskew reproduce` refuses, before anything is played."""
+"""Errors of `unskew reproduce` that are reported before anything is run."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import pytest
 
 from runner.conftest import Command
 
-from .conftest import SMALL, Player
+from .conftest import SMALL, InProcessPool
 
 ONE = ("--only", "cifar10-0.05", "--methods", "fedavg,fedlmd", "--seeds", "0")
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--only", "cifar10-5"], "--only: expected columns among cifar10-0.05, cifar10-0.1, "),
         (["--only", "fedavg"], "found 'fedavg'"),
-        (["--methods", " , "], "--methods: expected names with commas between them"),
+        (["--methods", " , "], "--methods: expected names separated by commas"),
         (["--methods", "fedavgg"], "did you mean fedavg?"),
         (["--preset", "release"], "expected one of paper, released, found 'release'; did you mean released?"),
         (["--draws", "x"], "--draws: expected numbers"),
         (["--draws", "-1"], "--draws: expected numbers and ranges such as 0,1,2 or 0-4, found '-1'"),
-        (["--draws", "1,1"], "--draws: expected every number once, found '1,1'"),
+        (["--draws", "1,1"], "--draws: expected each number once, found '1,1'"),
         (["--seeds", "x"], "--seeds: expected numbers and ranges such as 0,1,2 or 0-4, found 'x'"),
-        (["--seeds", "0,0"], "--seeds: expected every number once"),
+        (["--seeds", "0,0"], "--seeds: expected each number once"),
         (["--rounds", "0"], "--rounds"),
         (["--record", "a file"], "--record: expected a folder, found the file a file"),
         (["--record", "a file/in it"], "--record: expected a folder, found the file a file"),
@@ -38,42 +38,42 @@ ONE = ("--only", "cifar10-0.05", "--methods", "fedavg,fedlmd", "--seeds", "0")
         (["roundz=1"], "roundz"),
     ],
 )
-def test_mistakes_say_what_there_is(words: list[str], told: str, player: Player, unskew: Command) -> None:
+def test_invalid_options_are_refused(words: list[str], message: str, pool: InProcessPool, unskew: Command) -> None:
     Path("a file").touch()
-    said = unskew("reproduce", "fedlmd/table3-lda", *SMALL, *words)
-    assert said.code == 2
-    assert told in said.err
-    assert player.played == []
+    result = unskew("reproduce", "fedlmd/table3-lda", *SMALL, *words)
+    assert result.code == 2
+    assert message in result.err
+    assert pool.completed == []
 
 
-def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_played(
-    player: Player, unskew: Command, monkeypatch: pytest.MonkeyPatch
+def test_an_unwritable_folder_is_refused_before_anything_is_run(
+    pool: InProcessPool, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a file system that is read only; a mode would not stop the superuser."""
+    """As on a read-only file system; file permissions would not stop the superuser."""
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr("unskew.reproduce.preflight.tempfile.TemporaryFile", refuse)
     for option in ("--record", "--out"):
-        said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, option, "kept")
-        assert (said.code, player.played) == (2, [])
-        assert "cannot be written to" in said.err
-        assert "Read-only file system" in said.err
-        assert "free some space" not in said.err
+        result = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, option, "kept")
+        assert (result.code, pool.completed) == (2, [])
+        assert "is not writable" in result.err
+        assert "Read-only file system" in result.err
+        assert "free some space" not in result.err
 
 
-def test_a_record_with_other_columns_is_told_before_anything_is_played(
-    player: Player, unskew: Command, tmp_path: Path
+def test_a_record_with_other_columns_is_refused_before_anything_is_run(
+    pool: InProcessPool, unskew: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "kept" / "fedlmd").mkdir(parents=True)
     (tmp_path / "kept" / "fedlmd" / "accuracy.csv").write_text("method,accuracy\nfedavg,33\n")
-    said = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--record", "kept")
-    assert (said.code, player.played) == (2, [])
-    assert "found method,accuracy; move it away" in said.err
+    result = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--record", "kept")
+    assert (result.code, pool.completed) == (2, [])
+    assert "found method,accuracy; move the file away" in result.err
 
 
 def test_the_list_takes_no_options(unskew: Command) -> None:
     for words in (("--preset", "released"), ("--recorded", "results"), ("--seeds", "0")):
-        said = unskew("reproduce", *words)
-        assert (said.code, "the list takes none" in said.err) == (2, True), words
+        result = unskew("reproduce", *words)
+        assert (result.code, "the list of targets takes none" in result.err) == (2, True), words

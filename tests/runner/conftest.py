@@ -1,4 +1,4 @@
-"""The test-only parts, a data folder of their own, and the command line in this process."""
+"""Test-only parts, a separate data folder, and the command line run in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import yaml
 from compare.comparisons import METHODS, Quiet
 from unskew import cli
 from unskew.compare import grid as grids
-from unskew.compare import run_grid as games
+from unskew.compare import run_grid
 from unskew.compare.comparison_table import ComparisonTable
 from unskew.protocol import method_registry
 
@@ -30,23 +30,23 @@ def _parts(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
     monkeypatch.setenv("UNSKEW_DATA", str(tmp_path_factory.getbasetemp() / "data"))
 
 
-class Said(NamedTuple):
-    """What a command left."""
+class CommandResult(NamedTuple):
+    """Exit code and output of a command."""
 
     code: int
     out: str
     err: str
 
 
-Command = Callable[..., Said]
+Command = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def unskew(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
-    """`unskew("run", "quick", ...)` as a person types it, in this process."""
+    """`unskew("run", "quick", ...)` runs the command in this process."""
     before = signal.getsignal(signal.SIGTERM)
 
-    def command(*words: object) -> Said:
+    def command(*words: object) -> CommandResult:
         monkeypatch.setattr(sys, "argv", ["unskew", *map(str, words)])
         capsys.readouterr()
         code = 0
@@ -54,7 +54,7 @@ def unskew(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
             cli.main()
         except SystemExit as stop:
             code = int(stop.code or 0)
-        return Said(code, *capsys.readouterr())
+        return CommandResult(code, *capsys.readouterr())
 
     yield command
     signal.signal(signal.SIGTERM, before)
@@ -62,7 +62,7 @@ def unskew(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    """The tiny experiment as a file, its data as another."""
+    """The tiny experiment as a recipe, with its data in another file."""
     x, y = toys.arrays()
     np.savez(tmp_path / "rows.npz", x=x, y=y)
     path = tmp_path / "tiny.yaml"
@@ -71,8 +71,8 @@ def recipe(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def hears_ctrl_c() -> Iterator[None]:
-    """Who starts the tests in a shell's background makes them ignore it."""
+def ctrl_c_enabled() -> Iterator[None]:
+    """Enable Ctrl-C, which processes in a shell's background ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -80,13 +80,13 @@ def hears_ctrl_c() -> Iterator[None]:
 
 @pytest.fixture
 def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever loads data has come too far."""
+    """Fail the test if data are loaded."""
     monkeypatch.setattr("unskew.data.load", lambda *a, **k: pytest.fail("data were loaded"))
 
 
 @pytest.fixture
 def short_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report of one line: the page itself has tests of its own."""
+    """Replace the report by one line, because the page has its own tests."""
 
     def write(table: ComparisonTable, path: Path, printed: object = None, extra: object = None) -> Path:
         path.write_text(
@@ -99,7 +99,7 @@ def short_page(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe of four methods and two seeds, with runs long enough to be killed in between."""
+    """A recipe of four methods and two seeds, with runs long enough to be killed half-way."""
     folder = tmp_path_factory.mktemp("recipe")
     x, y = toys.arrays()
     np.savez(folder / "rows.npz", x=x, y=y)
@@ -110,15 +110,15 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def played(played_once: Path, tmp_path: Path) -> Path:
-    """A copy of its own for every test."""
-    return shutil.copytree(played_once, tmp_path / "played")
+def grid_folder(grid_folder_once: Path, tmp_path: Path) -> Path:
+    """A finished comparison, a new copy for every test."""
+    return shutil.copytree(grid_folder_once, tmp_path / "grid")
 
 
 @pytest.fixture(scope="session")
-def played_once(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small grid that was played, with rows held out."""
-    out = tmp_path_factory.mktemp("played") / "out"
+def grid_folder_once(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished comparison on a small grid, with rows held out."""
+    out = tmp_path_factory.mktemp("grid") / "out"
     grid = grids.load(str(many), ["rounds=2", "data.validation=0.2"], {"methods": ["fedavg", "moon"]})
-    assert games.play(grid, out, Quiet(), jobs=1).seeds == (0, 1)
+    assert run_grid.run(grid, out, Quiet(), jobs=1).seeds == (0, 1)
     return out

@@ -1,4 +1,4 @@
-"""A process to kill: plays the tiny experiment and stops for ever in round 8, so that it is always killed in time.
+"""A process to kill: runs the tiny experiment and waits forever in round 8, so that it never ends by itself.
 
 python driver.py FOLDER METHOD ROUNDS
 """
@@ -21,4 +21,4 @@ if __name__ == "__main__":
     folder, method, rounds = sys.argv[1:]
     method_registry.PARTS.update(toys.PARTS)
     engine = {"name": "loop", "workers": 2}
-    toys.play(Path(folder), method=method, rounds=int(rounds), engine=engine, checkpoint=toys.EAGER, phase=wait)
+    toys.run(Path(folder), method=method, rounds=int(rounds), engine=engine, checkpoint=toys.EAGER, phase=wait)

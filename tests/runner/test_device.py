@@ -1,4 +1,4 @@
-"""Which GPU is torch's current one while a run is played. There is none here, so that torch's own switch is a note."""
+"""Which GPU is torch's current device during a run. torch.cuda.device is replaced, so that no GPU is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import toys
 
 @pytest.fixture
 def current(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The devices that were made current and are still in force, the last one counts."""
+    """The stack of current devices; the last one is in force."""
     stack = [0]
 
     class Device:
@@ -33,7 +33,7 @@ def current(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return stack
 
 
-def test_a_gpu_becomes_the_current_one_and_the_callers_comes_back(current: list[int]) -> None:
+def test_a_gpu_becomes_the_current_device_and_the_callers_is_restored(current: list[int]) -> None:
     with process.on_device(torch.device("cuda:1")):
         assert current[-1] == 1
         with process.on_device(torch.device("cpu")):
@@ -41,32 +41,32 @@ def test_a_gpu_becomes_the_current_one_and_the_callers_comes_back(current: list[
     assert current == [0]
 
 
-@pytest.mark.parametrize("end", ["whole", "cut"])
-def test_a_run_is_played_on_its_device_from_the_first_round_to_the_last(
+@pytest.mark.parametrize("end", ["finished", "interrupted"])
+def test_all_rounds_run_on_the_device_of_the_engine(
     end: str, current: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, seen = [], []
+    requested, during = [], []
 
-    def as_on_a_gpu(device: torch.device) -> object:
-        asked.append(device)
+    def use_gpu_1(device: torch.device) -> object:
+        requested.append(device)
         return process.on_device(torch.device("cuda:1"))
 
-    def look(phase: str, round: int) -> None:
-        seen.append(current[-1])
-        if end == "cut" and round == 2:
+    def record_device(phase: str, round: int) -> None:
+        during.append(current[-1])
+        if end == "interrupted" and round == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("unskew.runner.run_experiment.on_device", as_on_a_gpu)
+    monkeypatch.setattr("unskew.runner.run_experiment.on_device", use_gpu_1)
     try:
-        toys.play(tmp_path, phase=look)
+        toys.run(tmp_path, phase=record_device)
     except KeyboardInterrupt:
-        assert end == "cut"
-    assert asked == [torch.device("cpu")]  # the engine's
-    assert set(seen) == {1}
+        assert end == "interrupted"
+    assert requested == [torch.device("cpu")]  # the engine's
+    assert set(during) == {1}
     assert current == [0]
 
 
-def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert pick_device("cuda:1") == torch.device("cuda:1")

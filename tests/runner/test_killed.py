@@ -1,4 +1,4 @@
-"""Real processes and real signals: kill -9, Ctrl-C, and what the workers do then."""
+"""Real processes and real signals: kill -9 and Ctrl-C, and the workers afterwards."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from . import toys
 METHODS = ("fedavg", "scaffold", "fedavg+toy-share")
 ROUNDS = 10
 LOCKS: list[str] = []  # lock files that workers had open
-PATIENCE = 120.0  # seconds until a process that does nothing is given up
+PATIENCE = 120.0  # seconds to wait for a process
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """A folder per method whose process, with two workers, was killed after round 2; all run side by side."""
+    """A folder per method whose process, with two workers, was killed after round 2; all run in parallel."""
     folders = {method: tmp_path_factory.mktemp("killed") for method in METHODS}
     driver = str(Path(__file__).with_name("driver.py"))
     processes = {
@@ -46,7 +46,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]
 
 
 def kill_with_workers(process: subprocess.Popen[bytes]) -> None:
-    """kill -9 for the process alone; its two workers end by themselves."""
+    """kill -9 only the main process; its two workers end by themselves."""
     workers = children(process.pid)
     assert len(workers) == 2
     LOCKS.extend(name for pid in workers for name in open_files(pid) if name.endswith(".lock"))
@@ -58,35 +58,35 @@ def kill_with_workers(process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_kill_9_and_resume(method: str, killed: dict[str, Path], tmp_path: Path) -> None:
     assert 2 <= toys.manifest(killed[method])["round"] < ROUNDS
-    toys.play(killed[method], method=method, rounds=ROUNDS, checkpoint=toys.EAGER, resume=True)
-    toys.play(tmp_path, method=method, rounds=ROUNDS)
+    toys.run(killed[method], method=method, rounds=ROUNDS, checkpoint=toys.EAGER, resume=True)
+    toys.run(tmp_path, method=method, rounds=ROUNDS)
     toys.assert_same(tmp_path, killed[method])
     assert not list(killed[method].rglob("*.tmp"))
 
 
 @pytest.mark.usefixtures("killed")
 def test_workers_do_not_hold_the_lock() -> None:
-    """A worker that is still busy after a kill would turn the resume away."""
+    """A worker that is still busy after a kill would block the resume."""
     assert LOCKS == []
 
 
-@pytest.mark.parametrize("ask", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_says_how_to_go_on(ask: signal.Signals, recipe: Path, tmp_path: Path) -> None:
-    """A job in a shell's background ignores Ctrl-C and still listens to a request to end."""
+@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_prints_how_to_continue(stop_signal: signal.Signals, recipe: Path, tmp_path: Path) -> None:
+    """A job in a shell's background ignores SIGINT and still stops on SIGTERM."""
     overrides = ["rounds=100000", "engine.workers=2", "checkpoint.seconds=0"]
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "unskew.cli", "run", str(recipe), *overrides, "--out", str(folder)]
-    # Said either way: what starts the tests may itself run in a shell's background.
-    hears = signal.SIG_IGN if ask == signal.SIGTERM else signal.SIG_DFL
+    # Set explicitly in both cases, because the tests themselves may run in a shell's background.
+    sigint_handler = signal.SIG_IGN if stop_signal == signal.SIGTERM else signal.SIG_DFL
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, hears),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, sigint_handler),
     )
     wait_for(lambda: rounds_saved(folder) >= 2, process)
-    process.send_signal(ask)
+    process.send_signal(stop_signal)
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (130, "")
     assert "--resume" in err.splitlines()[-1]
@@ -95,41 +95,41 @@ def test_ctrl_c_says_how_to_go_on(ask: signal.Signals, recipe: Path, tmp_path: P
 
 
 def next_round(recipe: Path, overrides: list[str], folder: Path) -> int:
-    """The round a resumed run begins with."""
-    told: list[int] = []
+    """The first round after a resume."""
+    rounds: list[int] = []
 
     def stop(phase: str, round: int) -> None:
-        told.append(round)
+        rounds.append(round)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         us.run(us.load_recipe(str(recipe), overrides)[1], out=folder, resume=True, phase=stop)
-    return told[0]
+    return rounds[0]
 
 
-def test_interrupted_workers_end_without_noise(
+def test_interrupted_workers_end_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Client 2 is still training when the run is stopped; its worker has nobody left to answer to."""
+    """Client 2 is still training when the run is stopped; its worker has no process left to reply to."""
 
     def interrupt(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Inbox, "take_in", interrupt)
+    monkeypatch.setattr(Inbox, "receive", interrupt)
     changes = {"method": "fedavg+toy-slow", "partition": {"name": "group"}, "engine": {"name": "loop", "workers": 3}}
     with pytest.raises(KeyboardInterrupt):
-        toys.play(tmp_path, data=toys.owned(), **changes)
+        toys.run(tmp_path, data=toys.grouped(), **changes)
     assert "Traceback" not in capfd.readouterr().err
 
 
 def wait_for(happened: Callable[[], bool], process: subprocess.Popen | None = None) -> None:
-    """Look until it has happened; a process that ended before is a failure."""
+    """Poll until it has happened; fail if the process ends first."""
     until = time.monotonic() + PATIENCE
     while not happened():
         if process and process.poll() is not None:
             pytest.fail(f"ended with {process.returncode}: {process.communicate()[1]!r}")
         if time.monotonic() > until:
-            pytest.fail("waited for something that never happened")
+            pytest.fail(f"did not happen within {PATIENCE:.0f} s")
         time.sleep(0.01)
 
 
@@ -146,7 +146,7 @@ def open_files(pid: int) -> list[str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Neither gone nor waiting to be buried."""
+    """Whether the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A run's process keeps the memory of freed tensors: the system would zero it again, page by page."""
+"""A run's process reuses the memory of freed tensors, because the system would zero new pages one by one."""
 
 import ctypes
 import json
@@ -31,22 +31,22 @@ print(json.dumps(info().free))
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only this C library is asked")
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc 2.33 or newer tells of its heap")
-def test_freed_memory_stays_for_the_next_tensor() -> None:
-    """As it is, a large tensor gets pages of its own from the system, which go back with it."""
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs mallinfo2 of glibc 2.33 or newer")
+def test_freed_memory_is_reused_for_the_next_tensor() -> None:
+    """By default a large tensor gets its own pages from the system, which are returned when it is freed."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_")) and k != "LD_PRELOAD"}
     free = {}
-    for how in ("as it is", "keep"):
-        command = [sys.executable, "-c", PROGRAM, how]
+    for mode in ("default", "keep"):
+        command = [sys.executable, "-c", PROGRAM, mode]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=plain)
         assert done.returncode == 0, done.stderr
-        free[how] = json.loads(done.stdout) / 2**20
-    assert free["as it is"] < 10 * 28
+        free[mode] = json.loads(done.stdout) / 2**20
+    assert free["default"] < 10 * 28
     assert free["keep"] >= 20 * 28
 
 
-def test_every_engine_is_made_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_keeps_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[bool] = []
     monkeypatch.setattr("unskew.runner.prepare_run.keep_freed_memory", lambda: called.append(True))
     prepared = prepare(us.load_recipe("quick", ["device=cpu", "engine.workers=1"])[1])

@@ -1,4 +1,4 @@
-"""A refused reply and a round below the quorum are seen in the terminal, the ledger, the metrics and the report."""
+"""Refused replies and rounds below the quorum appear in the terminal, the ledger, the metrics and the report."""
 
 import io
 import json
@@ -23,7 +23,7 @@ from unskew.wire.ledger import REFUSED
 @pytest.fixture
 def diverging() -> Iterator[str]:
     """A part whose loss is NaN for clients with more rows of class 0 than the limit."""
-    method_registry.known()
+    method_registry.method_names()
     before = dict(method_registry.PARTS)
 
     @us.part("diverging")
@@ -38,8 +38,8 @@ def diverging() -> Iterator[str]:
     method_registry.PARTS.update(before)
 
 
-def seen(method: Any, out: Path, **keys: Any) -> tuple[us.Run, str]:
-    """A run over clients with 8, 4 and 4 rows of class 0, and what a person without a terminal saw of it."""
+def run_with_terminal_text(method: Any, out: Path, **keys: Any) -> tuple[us.Run, str]:
+    """A run over clients with 8, 4 and 4 rows of class 0, and its plain output."""
     x, y = toys.arrays()
     group = (torch.arange(len(y)) // 3 % 4 % 3).numpy()
     console = Console(file=io.StringIO(), width=200)
@@ -49,38 +49,38 @@ def seen(method: Any, out: Path, **keys: Any) -> tuple[us.Run, str]:
     return done, console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_a_refused_loss_is_seen_everywhere(diverging: str, tmp_path: Path) -> None:
-    done, text = seen(diverging, tmp_path / "run", on_bad_loss="refuse")
+def test_a_refused_loss_appears_everywhere(diverging: str, tmp_path: Path) -> None:
+    done, text = run_with_terminal_text(diverging, tmp_path / "run", on_bad_loss="refuse")
     assert "round 1: client 0 refused (train): loss: expected finite terms, found ce nan, diverging nan" in text
     rows = done.ledger[done.ledger["kind"] == REFUSED]
     assert rows[["round", "client", "phase"]].to_numpy().tolist() == [[t, 0, "train"] for t in (1, 2, 3)]
-    dropped = done.metrics[done.metrics["metric"] == "dropped"]
-    assert dropped["who"].tolist() == ["client-0"] * 3
+    refused = done.metrics[done.metrics["metric"] == "dropped"]
+    assert refused["who"].tolist() == ["client-0"] * 3
     assert "client-0" not in set(done.metrics[done.metrics["metric"].str.startswith("loss/")]["who"])
     page = write([us.load(tmp_path / "run")], tmp_path / "report.html", "refused").read_text()
-    assert "3 replies refused (train), the first of client 0 in round 1: loss: expected finite terms" in page
+    assert "3 replies refused (train), first from client 0 in round 1: loss: expected finite terms" in page
     assert torch.isfinite(torch.tensor(done.summary.final))
 
 
-def test_a_round_below_the_quorum_is_seen_everywhere(diverging: str, tmp_path: Path) -> None:
-    done, text = seen(diverging, tmp_path / "run", on_bad_loss="refuse", quorum=0.7)
+def test_a_round_below_the_quorum_appears_everywhere(diverging: str, tmp_path: Path) -> None:
+    done, text = run_with_terminal_text(diverging, tmp_path / "run", on_bad_loss="refuse", quorum=0.7)
     assert "round 2: 2 of 3 sampled clients answered, below the quorum: the model stays as it was" in text
     assert (done.metrics["metric"] == "below quorum").sum() == 3
     accuracy = done.metrics[(done.metrics["metric"] == "accuracy") & (done.metrics["split"] == "test")]
     assert accuracy["value"].nunique() == 1
     page = write([us.load(tmp_path / "run")], tmp_path / "report.html", "refused").read_text()
-    assert "3 rounds below the quorum, after which the model stayed as it was" in page
+    assert "3 rounds below the quorum, which left the model unchanged" in page
 
 
-def test_a_checkpoint_knows_who_was_asked_and_who_answered(diverging: str, tmp_path: Path) -> None:
-    seen(diverging, tmp_path / "run", on_bad_loss="refuse")
+def test_a_checkpoint_lists_sampled_and_answered_clients(diverging: str, tmp_path: Path) -> None:
+    run_with_terminal_text(diverging, tmp_path / "run", on_bad_loss="refuse")
     manifest = json.loads((tmp_path / "run/checkpoint/manifest.json").read_text())
     assert manifest["last_round"] == {"sampled": [0, 1, 2], "answered": [1, 2], "absent": [0]}
     assert manifest["seen"] == [1, 2]
 
 
-def test_a_diverging_loss_stops_the_run_unless_asked_otherwise(diverging: str, tmp_path: Path) -> None:
+def test_a_diverging_loss_stops_the_run_by_default(diverging: str, tmp_path: Path) -> None:
     with pytest.raises(
         us.UserError, match=r"round 1, client 0: expected finite loss terms, found ce nan, diverging nan; try"
     ):
-        seen(diverging, tmp_path / "run")
+        run_with_terminal_text(diverging, tmp_path / "run")

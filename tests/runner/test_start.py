@@ -1,4 +1,4 @@
-"""What a run's start does not wait for: the slow imports that its first round has no use for."""
+"""Slow imports that a run does not need before its first round are not part of its start."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ PROGRAM = """
 import json, sys
 import unskew as us
 
-def look(phase, round):
+def print_imports(phase, round):
     if phase == "checkpoint":
         print(json.dumps([name for name in {slow!r} if name in sys.modules]))
         raise KeyboardInterrupt
 
 experiment = us.load_recipe("quick", ["rounds=2", "engine.workers=1", "local.steps=1", "device=cpu"])[1]
-us.run(experiment, out=sys.argv[1], phase=look)
+us.run(experiment, out=sys.argv[1], phase=print_imports)
 """
 
 
-def test_first_round_is_over_before_any_slow_import(tmp_path: Path) -> None:
+def test_first_round_ends_before_any_slow_import(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM.format(slow=SLOW), str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.stdout, done.stderr
@@ -36,21 +36,21 @@ import json, sys
 from unskew import cli
 from unskew.compare import process_pool
 
-def look(*_):
+def print_imports(*_):
     print(json.dumps([name for name in {slow!r} if name in sys.modules]), flush=True)
     raise SystemExit
 
-process_pool._Crew.work = look
+process_pool._Pool.run = print_imports
 try:
     cli.main()
 finally:
-    look()
+    print_imports()
 """
 
 
 @pytest.mark.parametrize("words", ["compare quick --methods fedavg --out out", "methods", "partition quick"])
-def test_a_command_does_without_what_it_has_no_use_for(words: str, tmp_path: Path) -> None:
-    """A comparison until its first process would start; the others to their end."""
+def test_a_command_imports_nothing_slow_that_it_does_not_need(words: str, tmp_path: Path) -> None:
+    """A comparison up to the start of its first process; the other commands to their end."""
     slow = ("matplotlib",) if words.startswith("partition") else ("matplotlib", "pandas", "scipy")
     command = [sys.executable, "-c", COMMAND.format(slow=slow), *words.split()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""A tiny experiment, small parts that only tests use, and ways to compare two run folders."""
+"""A tiny experiment, small test-only parts, and comparisons of two run folders."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import unskew as us
 from unskew.protocol import method_registry
 
 CLIENTS, CLASSES, WIDTH, ROWS = 3, 3, 6, 60
-CALM = {"seconds": 1e6}  # no checkpoint by the clock
-EAGER = {"seconds": 0.0}  # one after every round
+CALM = {"seconds": 1e6}  # no checkpoint during the run
+EAGER = {"seconds": 0.0}  # a checkpoint after every round
 
 
 def arrays() -> tuple[np.ndarray, np.ndarray]:
-    """60 rows of 3 classes that can be told apart, but not perfectly."""
+    """60 rows of 3 classes that overlap a little."""
     y = np.arange(ROWS) % CLASSES
     return (np.random.default_rng(0).normal(size=(ROWS, WIDTH)) + y[:, None]).astype("float32"), y
 
@@ -32,8 +32,8 @@ def dataset(group: np.ndarray | None = None) -> us.Dataset:
     return us.from_arrays(*arrays(), test=0.2, group=group)
 
 
-def owned() -> us.Dataset:
-    """Client 2 holds classes 1 and 2 only, the others hold everything."""
+def grouped() -> us.Dataset:
+    """Client 2 has classes 1 and 2 only, the others have all classes."""
     _, y = arrays()
     group = np.where(y == 0, np.arange(ROWS) % 2, np.arange(ROWS) // 3 % 3)
     return dataset(group)
@@ -52,7 +52,7 @@ def settings(**changes: Any) -> dict[str, Any]:
     return base | changes
 
 
-def play(
+def run(
     out: Path,
     *,
     data: us.Dataset | None = None,
@@ -61,16 +61,16 @@ def play(
     phase: Any = None,
     **changes: Any,
 ) -> us.Run:
-    """The tiny experiment with changes; `data` are the rows, which come by hand."""
+    """Run the tiny experiment with changes, on `data` or `dataset()`."""
     experiment = us.Experiment(**settings(**changes), data={"validation": hold_out})
     return us.run(experiment, out=out, data=data or dataset(), resume=resume, phase=phase)
 
 
 def stop_at(phase: str, round: int, error: type[BaseException] = KeyboardInterrupt) -> Any:
-    """A phase callback that raises at one place."""
+    """A phase callback that raises at one phase of one round."""
 
-    def callback(now: str, number: int) -> None:
-        if (now, number) == (phase, round):
+    def callback(current: str, number: int) -> None:
+        if (current, number) == (phase, round):
             raise error
 
     return callback
@@ -94,7 +94,7 @@ def assert_same(one: Path, other: Path) -> None:
 
 @us.part("toy-share")
 class Share(us.Part):
-    """Clients show two rows after the merge, the server sends all of them out in the next round."""
+    """Clients share two rows after the merge; the server broadcasts all of them in the next round."""
 
     exchange = us.Exchange("after merge")
     shares: ClassVar[dict[str, us.Artefact]] = {"x": us.Artefact("raw", reduce="rows")}
@@ -139,7 +139,7 @@ class Lasting(us.Part):
 
 @us.part("toy-nan")
 class Nan(us.Part):
-    """From round `first` on, the loss of a client without rows of class 0 is not a number."""
+    """From round `first` on, the loss of a client without rows of class 0 is nan."""
 
     first: int = 1
     on: float = 0.0
@@ -154,7 +154,7 @@ class Nan(us.Part):
 
 @us.part("toy-nan-message")
 class NanMessage(us.Part):
-    """A client without rows of class 0 sends what is not a number, while its loss is one."""
+    """A client without rows of class 0 sends nan, although its loss is finite."""
 
     sends: ClassVar[dict[str, us.Artefact]] = {"half": us.Artefact("statistics", reduce="sum")}
 
@@ -177,7 +177,7 @@ class Two(us.Part):
 
 @us.part("toy-end")
 class AtTheEnd(us.Part):
-    """An exchange after the last round that changes clients and server; every client counts how often it was asked."""
+    """An exchange after the last round that changes clients and server: clients count how often they were asked."""
 
     exchange = us.Exchange("at the end", who="all")
     shares: ClassVar[dict[str, us.Artefact]] = {"times": us.Artefact("statistics", reduce="sum")}
@@ -195,7 +195,7 @@ class AtTheEnd(us.Part):
 
 @us.part("toy-newcomers")
 class Greeting(us.Part):
-    """Clients say once how many rows they have."""
+    """Clients report once how many rows they have."""
 
     exchange = us.Exchange("before round", who="newcomers", model=False)
     shares: ClassVar[dict[str, us.Artefact]] = {"rows": us.Artefact("counts", reduce="sum")}
@@ -206,7 +206,7 @@ class Greeting(us.Part):
 
 @us.part("toy-nan-share")
 class NanShare(us.Part):
-    """A client without rows of class 0 shares what is not a number."""
+    """A client without rows of class 0 shares nan."""
 
     exchange = us.Exchange("after merge", model=False)
     shares: ClassVar[dict[str, us.Artefact]] = {"half": us.Artefact("statistics", reduce="sum")}
@@ -217,7 +217,7 @@ class NanShare(us.Part):
 
 @us.part("toy-batch")
 class Brighter(us.Part):
-    """Rows are changed in training and when the model is scored."""
+    """Rows are changed in training and in evaluation."""
 
     def batch(self, batch: us.Batch, received: dict[str, Any], train: bool) -> us.Batch:
         return replace(batch, x=batch.x + 1)
@@ -225,7 +225,7 @@ class Brighter(us.Part):
 
 @us.part("toy-slow")
 class Slow(us.Part):
-    """A client without rows of class 0 takes its time at the end."""
+    """A client without rows of class 0 is slow at the end of its round."""
 
     def up(self, end: us.End) -> tuple[dict[str, Any], us.State]:
         time.sleep(0.5 if end.facts.counts[0] == 0 else 0.0)
@@ -244,10 +244,10 @@ NAMES = (
     "toy-batch",
     "toy-slow",
 )
-# Out of the registry until a test asks for them: other tests go through all registered parts.
+# Removed from the registry until a test needs them, because other tests use all registered parts.
 PARTS = {name: method_registry.PARTS.pop(name) for name in NAMES}
 
 
 def shipped() -> list[str]:
-    """Methods of the package; other test modules register theirs in the same process."""
-    return [name for name in method_registry.known() if not name.startswith("test-")]
+    """Methods of the package, without those that other test modules register in the same process."""
+    return [name for name in method_registry.method_names() if not name.startswith("test-")]

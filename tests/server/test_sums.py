@@ -1,4 +1,4 @@
-"""Messages that wait to be added up together give the sum of those that are added one by one."""
+"""Queued messages, added in one launch, give the same sum as messages added one by one."""
 
 import pytest
 import torch
@@ -10,78 +10,80 @@ from unskew.engines.engine import AddUp, StackedMessages
 from unskew.server import sums
 from unskew.server.sums import Sum
 
-SCALES = (1.0, 1e12, 1e-4, -1e12, 3.0, 1e8, 1e-8)  # so far apart that float64 tells another order by its rounding
+SCALES = (1.0, 1e12, 1e-4, -1e12, 3.0, 1e8, 1e-8)  # so far apart that another order changes the rounding in float64
 
 
-def together(totals: list[Tensor], messages: list[StackedMessages]) -> None:
-    """What a kernel does, in plain words: through the memory of both, in the order of the messages."""
-    for some in messages:
-        for i, factor in zip(some.at, some.factors):
-            for total, tensor in zip(totals, some.tensors):
+def add_up(totals: list[Tensor], messages: list[StackedMessages]) -> None:
+    """A reference for the kernel: flat over the memory of both tensors, in the order of the messages."""
+    for stacked in messages:
+        for i, factor in zip(stacked.order, stacked.factors):
+            for total, tensor in zip(totals, stacked.tensors):
                 total.view(-1).add_(factor * tensor[i].contiguous().view(-1).double())
 
 
 def add(total: Sum, value: Value, factor: float) -> None:
-    """One client's."""
+    """Add one client's value."""
     total.add_rows({key: t[None] for key, t in as_state(value).items()}, [0], [factor])
 
 
 def messages() -> list[dict[str, Tensor]]:
-    """A transposed matrix among them, which lies in memory in another order than it is read."""
+    """Messages of seven clients, with a transposed matrix, whose memory order is not its index order."""
     return [
         {"w": s * torch.randn(5, 3), "n": torch.tensor(i), "t": s * torch.randn(4, 2).T} for i, s in enumerate(SCALES)
     ]
 
 
-@pytest.mark.parametrize("waiting", [0, 100, 2**30])
-def test_waiting_changes_nothing(waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "WAITING", waiting)
+@pytest.mark.parametrize("max_queued", [0, 100, 2**30])
+def test_queueing_does_not_change_the_sum(max_queued: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "MAX_QUEUED", max_queued)
     sent = messages()
-    at_once, replies_one_by_one = (Sum.like("update", sent[0], how) for how in (together, None))
+    queued, one_by_one = (Sum.like("update", sent[0], kernel) for kernel in (add_up, None))
     for rows, message in enumerate(sent, 1):
-        add(at_once, dict(sorted(message.items())), float(rows))  # another order of names, as after crossing a process
-        add(replies_one_by_one, message, float(rows))
+        add(queued, dict(sorted(message.items())), float(rows))  # another order of names, as after crossing a process
+        add(one_by_one, message, float(rows))
     for mean in (True, False):
-        ours, theirs = at_once.finish(mean), replies_one_by_one.finish(mean)
-        assert all(torch.equal(ours[key], theirs[key]) for key in sent[0])
-    assert all(torch.equal(at_once.total[key], replies_one_by_one.total[key]) for key in sent[0])
+        result, expected = queued.finish(mean), one_by_one.finish(mean)
+        assert all(torch.equal(result[key], expected[key]) for key in sent[0])
+    assert all(torch.equal(queued.total[key], one_by_one.total[key]) for key in sent[0])
 
 
-@pytest.mark.parametrize("at", [[0, 1, 2, 3, 4, 5, 6], [3, 0, 6, 2, 5, 1, 4]])
-@pytest.mark.parametrize("how", [together, None])
-def test_rows_of_a_stack_are_added_in_the_order_given(at: list[int], how: AddUp | None) -> None:
+@pytest.mark.parametrize("rows_at", [[0, 1, 2, 3, 4, 5, 6], [3, 0, 6, 2, 5, 1, 4]])
+@pytest.mark.parametrize("kernel", [add_up, None])
+def test_rows_of_a_stack_are_added_in_the_given_order(rows_at: list[int], kernel: AddUp | None) -> None:
     sent = messages()
-    stacked, replies_one_by_one = Sum.like("update", sent[0], how), Sum.like("update", sent[0], None)
-    stacked.add_rows({key: torch.stack([m[key] for m in sent]) for key in sorted(sent[0])}, at, [1.0 + i for i in at])
-    for i in at:
-        add(replies_one_by_one, sent[i], 1.0 + i)
-    ours, theirs = stacked.finish(mean=False), replies_one_by_one.finish(mean=False)
-    assert stacked.weight == replies_one_by_one.weight
-    assert all(torch.equal(ours[key], theirs[key]) for key in sent[0])
-    assert all(torch.equal(stacked.total[key], replies_one_by_one.total[key]) for key in sent[0])
+    stacked, one_by_one = Sum.like("update", sent[0], kernel), Sum.like("update", sent[0], None)
+    stacked.add_rows(
+        {key: torch.stack([m[key] for m in sent]) for key in sorted(sent[0])}, rows_at, [1.0 + i for i in rows_at]
+    )
+    for i in rows_at:
+        add(one_by_one, sent[i], 1.0 + i)
+    result, expected = stacked.finish(mean=False), one_by_one.finish(mean=False)
+    assert stacked.weight == one_by_one.weight
+    assert all(torch.equal(result[key], expected[key]) for key in sent[0])
+    assert all(torch.equal(stacked.total[key], one_by_one.total[key]) for key in sent[0])
 
 
-def test_another_order_would_be_seen() -> None:
+def test_another_order_would_change_the_sum() -> None:
     sent = messages()
-    there, back = (Sum.like("update", sent[0], None) for _ in range(2))
+    forward, backward = (Sum.like("update", sent[0], None) for _ in range(2))
     for message, other in zip(sent, reversed(sent)):
-        add(there, message, 1.0)
-        add(back, other, 1.0)
-    assert not torch.equal(there.total["w"], back.total["w"])
+        add(forward, message, 1.0)
+        add(backward, other, 1.0)
+    assert not torch.equal(forward.total["w"], backward.total["w"])
 
 
-def test_no_more_waits_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "WAITING", 100)
-    seen: list[int] = []
-    total = Sum.like("update", torch.ones(10), lambda totals, messages: seen.append(len(messages)))
+def test_the_queue_is_flushed_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "MAX_QUEUED", 100)
+    launches: list[int] = []
+    total = Sum.like("update", torch.ones(10), lambda totals, messages: launches.append(len(messages)))
     for _ in range(7):
         add(total, torch.ones(10), 1.0)
     total.finish(mean=False)
-    assert seen == [3, 3, 1]
+    assert launches == [3, 3, 1]
 
 
 @pytest.mark.parametrize("other", [torch.ones(3), torch.ones(1), torch.ones(4).double(), torch.ones(4).long()])
-def test_what_is_not_like_the_first_is_refused_by_name(other: Tensor) -> None:
+def test_a_value_of_another_form_than_the_first_is_refused_by_name(other: Tensor) -> None:
     total = Sum.like("averages", {"w": torch.ones(4)}, None)
     with pytest.raises(us.UserError, match=r"artefact averages: expected w .* torch.float32 \[4\]"):
         add(total, {"w": other}, 1.0)

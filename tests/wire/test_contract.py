@@ -1,11 +1,11 @@
-"""A contract says of every tensor what it may look like, and a message is refused by the name of what differs."""
+"""A contract fixes every tensor of a message; a message that differs is refused, and the error names the difference."""
 
 import pytest
 import torch
 
 from unskew.base.tree import Rows
 from unskew.protocol.part import Artefact
-from unskew.wire.contract import NAME, Contract, RefusedError, TensorSpec, specs_of
+from unskew.wire.contract import NAME_BYTES, Contract, RefusedError, TensorSpec, specs_of
 
 DECLARED = {"p": {"w": Artefact("weights"), "rows": Artefact("features"), "labels": Artefact("labels")}}
 SENT = {"w": {"a": torch.zeros(2, 3), "b": torch.zeros((), dtype=torch.int64)}}
@@ -23,13 +23,13 @@ def message(rows: int = 3, labels: int = 3, **more: object) -> dict:
     return {"p": SENT | {"rows": torch.zeros(rows, 5), "labels": torch.zeros(labels, dtype=torch.int64)} | more}
 
 
-def test_what_was_agreed_on_passes() -> None:
+def test_a_matching_message_passes() -> None:
     for rows in range(5):
         contract().check(message(rows, rows))
 
 
 @pytest.mark.parametrize(
-    ("sent", "why"),
+    ("sent", "error"),
     [
         (message(5, 5), r"p/rows: expected at most 4 rows of float32 \[5\], found float32 \[5, 5\]"),
         (message(3, 2), "p: expected equally many rows of rows, labels, found 3 of rows, 2 of labels"),
@@ -43,12 +43,12 @@ def test_what_was_agreed_on_passes() -> None:
         (torch.zeros(1), "parts: expected p, found float32"),
     ],
 )
-def test_what_differs_is_named(sent: dict, why: str) -> None:
-    with pytest.raises(RefusedError, match=why):
+def test_the_refusal_names_the_difference(sent: dict, error: str) -> None:
+    with pytest.raises(RefusedError, match=error):
         contract().check(sent)
 
 
-def test_a_cohort_has_an_axis_more() -> None:
+def test_a_cohort_has_one_more_axis() -> None:
     specs = Contract({"p": {"w": specs_of(SENT["w"])}})
     stacked = {"p": {"w": {"a": torch.zeros(7, 2, 3), "b": torch.zeros(7, dtype=torch.int64)}}}
     specs.check(stacked, axes=1)
@@ -56,12 +56,12 @@ def test_a_cohort_has_an_axis_more() -> None:
         specs.check(stacked)
 
 
-def test_bytes_are_those_of_all_tensors_with_room_for_names() -> None:
-    bare = Contract({}).most_bytes
-    assert contract().most_bytes - bare == 2 * 3 * 4 + 8 + 4 * 5 * 4 + 4 * 8 + 4 * NAME
+def test_max_bytes_count_all_tensors_and_room_for_names() -> None:
+    empty = Contract({}).max_bytes
+    assert contract().max_bytes - empty == 2 * 3 * 4 + 8 + 4 * 5 * 4 + 4 * 8 + 4 * NAME_BYTES
 
 
-def test_bounds_of_more_rows_grow_in_proportion() -> None:
-    found = contract().for_rows(10, 25).specs["p"]
-    assert found["rows"] == TensorSpec(torch.float32, (5,), 10)
-    assert found["w"]["a"] == TensorSpec(torch.float32, (2, 3))  # type: ignore[index]
+def test_bounds_on_rows_grow_with_the_clients_rows() -> None:
+    scaled = contract().for_rows(10, 25).specs["p"]
+    assert scaled["rows"] == TensorSpec(torch.float32, (5,), 10)
+    assert scaled["w"]["a"] == TensorSpec(torch.float32, (2, 3))  # type: ignore[index]

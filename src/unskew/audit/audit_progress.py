@@ -1,4 +1,4 @@
-"""An audit in the terminal: a bar while it searches, and its findings in words."""
+"""An audit in the terminal: progress bars while attacks run, and a summary of the result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unskew.audit.audit_run import Audit
 
 
 class AttackProgress:
-    """One bar per attack, on stderr, where a person looks; nothing where nobody does."""
+    """One progress bar per attack on stderr; silent if stderr is not a terminal."""
 
     def __init__(self) -> None:
         columns = TextColumn("{task.description:>8}"), BarColumn(), TextColumn("{task.percentage:3.0f} %")
@@ -27,23 +27,23 @@ class AttackProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._bars.stop()
 
-    def tell(self, what: str, done: int, total: int) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._bars.add_task(what, total=total)
-        self._bars.update(self._tasks[what], completed=done, total=total)
+    def update(self, attack: str, done: int, total: int) -> None:
+        if attack not in self._tasks:
+            self._tasks[attack] = self._bars.add_task(attack, total=total)
+        self._bars.update(self._tasks[attack], completed=done, total=total)
 
 
 STATES = {"recovered": "recovered", "resisted": "resisted at this budget", "unknown": "not attacked"}
 
 
-def in_words(audit: Audit) -> str:
-    """The verdict on each kind, and how the attacker thought."""
+def summarise(audit: Audit) -> str:
+    """One line per verdict, then labels, membership, skipped metrics and the attacker's model of local training."""
     lines = [f"{verdict.kind}: {STATES[verdict.state]}. {verdict.words}" for verdict in audit.verdicts]
-    right = [leak.value for leak in audit.leaks if leak.attack == "labels"]
-    if right:
-        lines.append(f"labels: {sum(right) / len(right):.0f} % inferred from the last layer")
-    lines += [f"membership by {one.words}" for one in audit.membership]
+    accuracies = [leak.value for leak in audit.leaks if leak.attack == "labels"]
+    if accuracies:
+        lines.append(f"labels: {sum(accuracies) / len(accuracies):.0f} % correctly inferred from the last layer")
+    lines += [f"membership by {result.summary}" for result in audit.membership]
     lines += [f"{skipped.metric}: skipped, {skipped.reason}" for skipped in audit.skipped]
     if audit.notes:
-        lines.append(f"the client's round: {'; '.join(audit.notes)}")
+        lines.append(f"local training: {'; '.join(audit.notes)}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The audit of a run: every kind of artefact that left is attacked, or it is said that no attack is known here."""
+"""The audit of a run: attacks every kind of artefact that left the clients, or reports that it knows no attack."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from pathlib import Path
 
 from torch import nn
 
-from unskew.audit.attack_cases import ATTACKABLE, AttackCase, case
-from unskew.audit.attacks import find
-from unskew.audit.audit_shared import attempt as on_shared
-from unskew.audit.audit_shared import is_shared
+from unskew.audit.attack_cases import ATTACKABLE, AttackCase, build_case
+from unskew.audit.attacks import attack_by_name
+from unskew.audit.audit_shared import attack_shared, is_shared
 from unskew.audit.budget import Budget
-from unskew.audit.decode_messages import opened
+from unskew.audit.decode_messages import decode_round
 from unskew.audit.leak import KindVerdict, Leak, Pictures
-from unskew.audit.leak_rows import exposed, labels, pictures, rows
-from unskew.audit.membership.audit_membership import as_leaks, on_final_model, on_updates
+from unskew.audit.leak_rows import best_pictures, exposure_leaks, label_leaks, recovery_leaks
+from unskew.audit.membership.audit_membership import attack_final_model, attack_updates, membership_leaks
 from unskew.audit.membership.membership_attack import MembershipResult
 from unskew.audit.metrics.metric_values import SkippedMetric
-from unskew.audit.replayed_run import NoAttackError, ReplayedRun, set_up
-from unskew.audit.run_attack import Told, search
+from unskew.audit.replayed_run import NoAttackError, ReplayedRun, replay_run
+from unskew.audit.run_attack import ReportProgress, run_attack
 from unskew.audit.threat_model import Observation
-from unskew.audit.validate_messages import check, check_updates
+from unskew.audit.validate_messages import check_messages, check_updates
 from unskew.audit.verdict import Attempt, verdicts
 from unskew.base.errors import UserError
 from unskew.data import Dataset
@@ -32,12 +31,12 @@ from unskew.results.load_run import LoadedRun, load
 from unskew.runner.process_setup import on_device, precision
 from unskew.wire.ledger import REFUSED
 
-SHADOWS = 8
+SHADOW_COUNT = 8
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found: rows of numbers, pictures, and a verdict per kind."""
+    """Results of an audit: leak values, recovered images, and a verdict per kind of artefact."""
 
     run: Path
     budget: Budget
@@ -49,8 +48,8 @@ class Audit:
     skipped: list[SkippedMetric] = field(default_factory=list)
 
 
-def silent(what: str, done: int, total: int) -> None:
-    """Tells nobody."""
+def no_report(stage: str, done: int, total: int) -> None:
+    """Ignores progress."""
 
 
 def audit(
@@ -61,131 +60,147 @@ def audit(
     data: Dataset | None = None,
     model: nn.Sequential | None = None,
     data_dir: Path | None = None,
-    tell: Told = silent,
+    report: ReportProgress = no_report,
 ) -> Audit:
-    """Attack the recorded messages of a finished run; data and model are those that it was given from Python."""
+    """Attack the recorded messages of a finished run; pass data and model again if the run got them from Python."""
     budget = budget or Budget()
     for name in budget.attacks:
-        find(name)
+        attack_by_name(name)  # raises UserError for an unknown name before anything is loaded
     loaded = load(run, model=model)
     recorded = recorded_messages.read(loaded.folder)
     if not recorded:
         raise UserError(
-            f"{loaded.folder}: expected recorded messages, found none; play the run with record.rounds='[1]'"
+            f"{loaded.folder}: expected recorded messages, found none; run it again with record.rounds='[1]'"
         )
-    world = set_up(loaded, device, data, model, data_dir)
-    # One thread: the same numbers under any load; small steps gain nothing by more.
-    with one_thread(), precision("float32"), on_device(world.context.device):
-        return _audit(world, recorded, budget, tell)
+    replayed = replay_run(loaded, device, data, model, data_dir)
+    # The thread count changes rounding, so it is fixed at one; steps this small would not run faster with more.
+    with one_thread(), precision("float32"), on_device(replayed.context.device):
+        return _run_audit(replayed, recorded, budget, report)
 
 
-def _audit(world: ReplayedRun, recorded: list[recorded_messages.RecordedRound], budget: Budget, tell: Told) -> Audit:
-    loaded = world.run
-    for one in recorded:
-        check(one, world)
-    recorded = [opened(one, world.context) for one in recorded]
-    for one in recorded:
-        check_updates(one, world)
-    seen = [s for r in recorded for s in budget.threat.sees(r, tuple(world.trained.get(r.round, ())), world.by_rows)]
-    attempts, found = [], Audit(loaded.folder, budget)
-    for kind, part, artefact in _left(loaded):
+def _run_audit(
+    replayed: ReplayedRun, recorded: list[recorded_messages.RecordedRound], budget: Budget, report: ReportProgress
+) -> Audit:
+    loaded = replayed.run
+    for messages in recorded:
+        check_messages(messages, replayed)
+    recorded = [decode_round(messages, replayed.context) for messages in recorded]
+    for messages in recorded:
+        check_updates(messages, replayed)
+    observations = [
+        s
+        for r in recorded
+        for s in budget.threat.observe(r, tuple(replayed.trained.get(r.round, ())), replayed.by_rows)
+    ]
+    attempts, result = [], Audit(loaded.folder, budget)
+    for kind, part, artefact in _sent_artefacts(loaded):
         name = f"{part}/{artefact}"
         try:
-            if is_shared(world, kind, part, artefact):
-                attempt, shown = on_shared(world, budget, recorded, kind, part, artefact, tell)
-                found.leaks.extend(attempt.leaks)
-                found.pictures.extend(shown)
+            if is_shared(replayed, kind, part, artefact):
+                attempt, pictures = attack_shared(replayed, budget, recorded, kind, part, artefact, report)
+                result.leaks.extend(attempt.leaks)
+                result.pictures.extend(pictures)
                 attempts.append(attempt)
                 continue
-            attempts.append(_attempt(world, budget, seen, kind, part, artefact, found, tell))
+            attempts.append(_attack_artefact(replayed, budget, observations, kind, part, artefact, result, report))
         except NoAttackError as reason:
             attempts.append(Attempt(kind, name, (), str(reason)))
-    found.verdicts.extend(verdicts(attempts, budget, loaded.config.label))
-    found.notes.extend(sorted({note for attempt in attempts for note in attempt.notes}))
-    found.leaks.extend(exposed(world, budget))
-    _members(world, budget, seen, found, tell)
-    return found
+    result.verdicts.extend(verdicts(attempts, budget, loaded.config.label))
+    result.notes.extend(sorted({note for attempt in attempts for note in attempt.notes}))
+    result.leaks.extend(exposure_leaks(replayed, budget))
+    _audit_membership(replayed, budget, observations, result, report)
+    return result
 
 
-def _members(world: ReplayedRun, budget: Budget, seen: list[Observation], found: Audit, tell: Told) -> None:
-    """Whose rows they were: from the model that the run left, and from the updates that this attacker sees."""
+def _audit_membership(
+    replayed: ReplayedRun, budget: Budget, observations: list[Observation], result: Audit, report: ReportProgress
+) -> None:
+    """Membership inference on the run's final model and on the updates that this attacker sees."""
     if budget.membership == "none":
         return
-    shadows = SHADOWS if budget.membership == "shadow" else 0
-    asked: list[tuple[str, Callable[[], list[MembershipResult]]]] = [
-        ("membership of the model", lambda: on_final_model(world, shadows, budget.seed)),
-        ("membership of updates", lambda: on_updates(world, _updates(world, budget, seen), budget.seed)),
+    shadow_count = SHADOW_COUNT if budget.membership == "shadow" else 0
+    attacks: list[tuple[str, Callable[[], list[MembershipResult]]]] = [
+        ("membership of the model", lambda: attack_final_model(replayed, shadow_count, budget.seed)),
+        (
+            "membership of updates",
+            lambda: attack_updates(replayed, _update_cases(replayed, budget, observations), budget.seed),
+        ),
     ]
-    for number, (what, ask) in enumerate(asked):
-        tell("members", number, len(asked))
+    for number, (name, run_attack_on) in enumerate(attacks):
+        report("members", number, len(attacks))
         try:
-            found.membership.extend(ask())
-        except (UserError, NoAttackError) as error:  # a model that diverged, too few fresh rows
-            found.skipped.append(SkippedMetric(what, str(error)))
-    tell("members", len(asked), len(asked))
-    config = world.run.config
-    found.leaks.extend(as_leaks(found.membership, config.label, config.data.name, budget.seed))
+            result.membership.extend(run_attack_on())
+        except (UserError, NoAttackError) as error:  # a model that diverged, or too few fresh rows
+            result.skipped.append(SkippedMetric(name, str(error)))
+    report("members", len(attacks), len(attacks))
+    config = replayed.run.config
+    result.leaks.extend(membership_leaks(result.membership, config.label, config.data.name, budget.seed))
 
 
-def _updates(world: ReplayedRun, budget: Budget, seen: list[Observation]) -> list[AttackCase]:
-    part, artefact, _ = world.context.at_round(1)[0].update
-    theirs = [s for s in seen if artefact in s.up.get(part, {})]
-    if not theirs:
-        raise NoAttackError("no update in what this attacker sees")
-    return [case(world, budget.threat, s, part, artefact, world.context.dtype, budget.longest) for s in theirs]
+def _update_cases(replayed: ReplayedRun, budget: Budget, observations: list[Observation]) -> list[AttackCase]:
+    part, artefact, _ = replayed.context.at_round(1)[0].update_location
+    with_artefact = [s for s in observations if artefact in s.up.get(part, {})]
+    if not with_artefact:
+        raise NoAttackError("this attacker sees no update")
+    return [
+        build_case(replayed, budget.threat, s, part, artefact, replayed.context.dtype, budget.longest)
+        for s in with_artefact
+    ]
 
 
-def _left(run: LoadedRun) -> list[tuple[str, str, str]]:
-    """(kind, part, artefact) of all that went up, from the ledger."""
+def _sent_artefacts(run: LoadedRun) -> list[tuple[str, str, str]]:
+    """(kind, part, artefact) of everything that clients sent, from the ledger."""
     ledger = run.ledger
     up = ledger[(ledger["direction"] == "up") & (ledger["kind"] != REFUSED)]
     up = up[["kind", "part", "artefact"]].drop_duplicates()
     return [(str(k), str(p), str(a)) for k, p, a in up.itertuples(index=False)]
 
 
-def _attempt(
-    world: ReplayedRun,
+def _attack_artefact(
+    replayed: ReplayedRun,
     budget: Budget,
-    seen: list[Observation],
+    observations: list[Observation],
     kind: str,
     part: str,
     artefact: str,
-    found: Audit,
-    tell: Told,
+    result: Audit,
+    report: ReportProgress,
 ) -> Attempt:
-    """All attacks on one artefact; their rows and pictures go to `found`."""
+    """Run all attacks on one artefact; adds their leaks and images to `result`."""
     if kind not in ATTACKABLE:
         raise NoAttackError("no attack known here")
     if not budget.attacks:
-        raise NoAttackError("not attacked: no attack on updates was asked for")
-    theirs = [s for s in seen if artefact in s.up.get(part, {})]
-    if not theirs:
-        why = "not in what this attacker sees" if seen else "in no recorded round"
-        raise NoAttackError(f"{why}, so not attacked")
+        raise NoAttackError("no attack on updates was requested")
+    with_artefact = [s for s in observations if artefact in s.up.get(part, {})]
+    if not with_artefact:
+        raise NoAttackError("not visible to this attacker" if observations else "not sent in any recorded round")
     leaks: list[Leak] = []
     notes: tuple[str, ...] = ()
     for name in budget.attacks:
-        made = [case(world, budget.threat, s, part, artefact, find(name).dtype, budget.longest) for s in theirs]
-        cases = _some(made, budget.images)
+        all_cases = [
+            build_case(replayed, budget.threat, s, part, artefact, attack_by_name(name).dtype, budget.longest)
+            for s in with_artefact
+        ]
+        cases = _until_enough_images(all_cases, budget.images)
         notes = tuple(sorted({c.note for c in cases}))
-        shown = name if kind == "weights" else f"{name}/{kind}"
+        label = name if kind == "weights" else f"{name}/{kind}"
         if name == budget.attacks[0]:
-            leaks += labels(cases, world, budget, "labels" if kind == "weights" else f"labels/{kind}")
-        keep = world.run.folder / "audit" / "kept"
-        done = list(search(name, cases, world, budget, keep, tell))
-        measured, skipped = rows(done, world, budget, shown)
+            leaks += label_leaks(cases, replayed, budget, "labels" if kind == "weights" else f"labels/{kind}")
+        cache = replayed.run.folder / "audit" / "kept"
+        done = list(run_attack(name, cases, replayed, budget, cache, report))
+        measured, skipped = recovery_leaks(done, replayed, budget, label)
         leaks += measured
-        found.skipped.extend(one for one in skipped if one not in found.skipped)
-        found.pictures.extend(pictures(done, world, shown))
-    found.leaks.extend(leaks)
+        result.skipped.extend(metric for metric in skipped if metric not in result.skipped)
+        result.pictures.extend(best_pictures(done, replayed, label))
+    result.leaks.extend(leaks)
     return Attempt(kind, f"{part}/{artefact}", notes, "", tuple(leaks))
 
 
-def _some(cases: list[AttackCase], images: int) -> list[AttackCase]:
-    """Whole messages until there are enough images; at least one."""
-    taken: list[AttackCase] = []
-    for one in cases:
-        if taken and sum(len(c.images) for c in taken) >= images:
+def _until_enough_images(cases: list[AttackCase], images: int) -> list[AttackCase]:
+    """The first cases that together have at least so many images; never part of a message, and at least one case."""
+    selected: list[AttackCase] = []
+    for case in cases:
+        if selected and sum(len(c.images) for c in selected) >= images:
             break
-        taken.append(one)
-    return taken
+        selected.append(case)
+    return selected

@@ -1,4 +1,4 @@
-"""The audit of what clients share row by row: features by a decoder, means and raw rows as they are, all by context."""
+"""The audit of data shared row by row: a decoder on features, means and raw rows as sent, the context attack on all."""
 
 from __future__ import annotations
 
@@ -6,123 +6,137 @@ from functools import partial
 
 from torch import Tensor
 
-from unskew.audit.attacks import ON_SHARED
-from unskew.audit.attacks.context_attack import context
-from unskew.audit.attacks.feature_decoder import decoder
+from unskew.audit.attacks import SHARED_ATTACKS
+from unskew.audit.attacks.context_attack import context_attack
+from unskew.audit.attacks.feature_decoder import decode_features
 from unskew.audit.budget import Budget
 from unskew.audit.leak import Leak, Pictures
 from unskew.audit.metrics.metric_values import MetricValues
 from unskew.audit.replayed_run import NoAttackError, ReplayedRun
-from unskew.audit.run_attack import Told
-from unskew.audit.score_recovery import likeness
-from unskew.audit.shared_data import SharedArtefact, shared
+from unskew.audit.run_attack import ReportProgress
+from unskew.audit.score_recovery import similarity_metrics
+from unskew.audit.shared_data import SharedArtefact, shared_artefacts
 from unskew.audit.verdict import Attempt
 from unskew.results.recorded_messages import RecordedRound
 
-AS_SENT = "as-sent"  # no attack: what left, held against the rows behind it
-THEMSELVES = {"raw": "the rows themselves", "labels": "the labels themselves"}
+AS_SENT = "as-sent"  # no attack: the sent values are compared with the rows behind them
+SENT_AS_IS = {"raw": "the rows themselves", "labels": "the labels themselves"}
 
 
-def is_shared(world: ReplayedRun, kind: str, part: str, artefact: str) -> bool:
-    """Whether an artefact is rows of a kind that is dealt with here."""
-    owner = next((p for p in world.context.method.parts if p.name == part), None)
+def is_shared(replayed: ReplayedRun, kind: str, part: str, artefact: str) -> bool:
+    """Whether an artefact is shared row by row and of a kind that `attack_shared` handles."""
+    owner = next((p for p in replayed.context.method.parts if p.name == part), None)
     declared = None if owner is None else owner.shares.get(artefact)
-    return declared is not None and declared.reduce == "rows" and kind in ("features", "statistics", *THEMSELVES)
+    return declared is not None and declared.reduce == "rows" and kind in ("features", "statistics", *SENT_AS_IS)
 
 
-def attempt(
-    world: ReplayedRun, budget: Budget, recorded: list[RecordedRound], kind: str, part: str, artefact: str, tell: Told
+def attack_shared(
+    replayed: ReplayedRun,
+    budget: Budget,
+    recorded: list[RecordedRound],
+    kind: str,
+    part: str,
+    artefact: str,
+    report: ReportProgress,
 ) -> tuple[Attempt, list[Pictures]]:
-    """Every recorded round by itself: what features give away changes as the model learns."""
+    """Attack each recorded round separately: how much features leak changes as the model learns."""
     name = f"{part}/{artefact}"
-    ledger = world.run.ledger
+    ledger = replayed.run.ledger
     sent = ledger[(ledger["part"] == part) & (ledger["artefact"] == artefact) & (ledger["direction"] == "up")]
     if not sent["bytes"].sum():
         raise NoAttackError("no client had any to send, so there is nothing to attack")
     if kind == "labels":
-        return Attempt(kind, name, (), "", plain=THEMSELVES[kind]), []
+        return Attempt(kind, name, (), "", sent_as_is=SENT_AS_IS[kind]), []
     leaks: list[Leak] = []
     pictures: list[Pictures] = []
-    words: list[str] = []
+    efforts: list[str] = []
     try:
-        for one in shared(world, budget.threat, recorded, part, artefact, budget.images):
-            _round(one, kind, world, budget, tell, leaks, pictures, words)
+        for shared in shared_artefacts(replayed, budget.threat, recorded, part, artefact, budget.images):
+            _attack_round(shared, kind, replayed, budget, report, leaks, pictures, efforts)
     except NoAttackError:
         if kind != "raw":
             raise
     if kind != "raw" and not leaks:
-        asked = "; ".join(words) or f"{' and '.join(ON_SHARED)} were not asked for"
-        raise NoAttackError(f"not attacked: {asked}")
-    return Attempt(kind, name, (), "", tuple(leaks), ", ".join(words), THEMSELVES.get(kind, "")), pictures
+        reason = "; ".join(efforts) or f"{' and '.join(SHARED_ATTACKS)} were not requested"
+        raise NoAttackError(reason)
+    return Attempt(kind, name, (), "", tuple(leaks), ", ".join(efforts), SENT_AS_IS.get(kind, "")), pictures
 
 
-def _round(
-    one: SharedArtefact,
+def _attack_round(
+    shared: SharedArtefact,
     kind: str,
-    world: ReplayedRun,
+    replayed: ReplayedRun,
     budget: Budget,
-    tell: Told,
+    report: ReportProgress,
     leaks: list[Leak],
     pictures: list[Pictures],
-    words: list[str],
+    efforts: list[str],
 ) -> None:
-    where = f"round-{one.round}"
-    add = partial(_leak, world, budget.seed)
+    """Run the requested attacks on one round; appends to leaks, pictures and efforts."""
+    where = f"round-{shared.round}"
+    new_leak = partial(_leak, replayed, budget.seed)
     if kind == "features" and "decoder" in budget.on_shared:
         steps = budget.iterations_of("decoder")
-        made = decoder(one, steps, budget.seed, partial(tell, "decoder"))
-        rows = _rows(one, world, budget, made.rows, f"decoder/{where}", pictures)
-        leaks += rows
-        for number, error in enumerate(made.errors.tolist()):
-            leaks.append(add(f"decoder/{where}", -1, number, "matching loss", f"training, {where}", error))
-        words.append(f"{where} decoder: MSE {_mean(rows):.4f} after {steps} steps on {made.taught:,} other rows")
+        decoded = decode_features(shared, steps, budget.seed, partial(report, "decoder"))
+        scores = _score_rows(shared, replayed, budget, decoded.rows, f"decoder/{where}", pictures)
+        leaks += scores
+        for number, error in enumerate(decoded.errors.tolist()):
+            leaks.append(new_leak(f"decoder/{where}", -1, number, "matching loss", f"training, {where}", error))
+        mse, trained_on = _mean_mse(scores), f"{decoded.train_rows:,} rows of other clients"
+        efforts.append(f"{where} decoder: MSE {mse:.4f} after {steps} steps on {trained_on}")
     if kind != "features":
-        held = one.items.repeat_interleave(one.rows.shape[1], 0)
-        rows = _rows(one, world, budget, held, f"{AS_SENT}/{where}", pictures)
-        leaks += rows
-        words.append(f"{where} as sent: MSE {_mean(rows):.4f} against each row behind it")
+        as_sent = shared.items.repeat_interleave(shared.rows.shape[1], 0)
+        scores = _score_rows(shared, replayed, budget, as_sent, f"{AS_SENT}/{where}", pictures)
+        leaks += scores
+        efforts.append(f"{where} as sent: MSE {_mean_mse(scores):.4f} against each row behind it")
     if "context" in budget.on_shared:
         steps = budget.iterations_of("context")
         try:
-            found = context(one, steps, budget.seed, partial(tell, "context"))
+            results = context_attack(shared, steps, budget.seed, partial(report, "context"))
         except NoAttackError as reason:
-            words.append(f"{where} context: {reason}")
+            efforts.append(f"{where} context: {reason}")
             return
-        leaks += [add(f"context/{where}", -1, -1, "context accuracy", f"{n} items", right) for n, right in found]
-        last = found[-1]
-        words.append(f"{where} context: {last.accuracy:.0f} % named after {steps} steps on {last.items:,} items")
+        attack = f"context/{where}"
+        leaks += [new_leak(attack, -1, -1, "context accuracy", f"{n} items", accuracy) for n, accuracy in results]
+        last = results[-1]
+        efforts.append(f"{where} context: {last.accuracy:.0f} % identified after {steps} steps on {last.items:,} items")
 
 
-def _mean(leaks: list[Leak]) -> float:
-    """MSE of pixels, else of rows as the model takes them."""
+def _mean_mse(leaks: list[Leak]) -> float:
+    """Mean MSE over pixels in [0, 1], or over normalised rows where rows are not pixels."""
     spaces = {space: [leak.value for leak in leaks if (leak.metric, leak.space) == ("mse", space)]
               for space in ("unit", "normalised")}  # fmt: skip
     values = spaces["unit"] or spaces["normalised"]
     return sum(values) / len(values)
 
 
-def _rows(
-    one: SharedArtefact, world: ReplayedRun, budget: Budget, recovered: Tensor, attack: str, pictures: list[Pictures]
+def _score_rows(
+    shared: SharedArtefact,
+    replayed: ReplayedRun,
+    budget: Budget,
+    recovered: Tensor,
+    attack: str,
+    pictures: list[Pictures],
 ) -> list[Leak]:
-    """Every metric of every row behind the items; what stands for it is one try."""
-    images, client_rows = one.rows.flatten().tolist(), world.context.client_rows
-    true = client_rows.prepare(client_rows.x[one.rows.flatten().to(client_rows.x.device)]).to(recovered)
+    """Every metric of every training row behind the items, with one try per row; appends the images to pictures."""
+    images, client_rows = shared.rows.flatten().tolist(), replayed.context.client_rows
+    true = client_rows.prepare(client_rows.x[shared.rows.flatten().to(client_rows.x.device)]).to(recovered)
     leaks = [
-        _leak(world, budget.seed, attack, image, 0, metric.metric, metric.space, value)
-        for metric in likeness(true, recovered, world)
+        _leak(replayed, budget.seed, attack, image, 0, metric.metric, metric.space, value)
+        for metric in similarity_metrics(true, recovered, replayed)
         if isinstance(metric, MetricValues)
         for image, value in zip(images, metric.values.tolist())
     ]
-    pixels, shown = world.unit(true), world.unit(recovered)
-    if pixels is not None and shown is not None and pixels.ndim == 4:
-        config = world.run.config
-        true, shown = pixels.float().cpu(), shown.float().cpu()
-        pictures.append(Pictures(attack, tuple(images), true, shown, config.label, "none", config.data.name))
+    true_pixels, recovered_pixels = replayed.unit(true), replayed.unit(recovered)
+    if true_pixels is not None and recovered_pixels is not None and true_pixels.ndim == 4:
+        config = replayed.run.config
+        pair = true_pixels.float().cpu(), recovered_pixels.float().cpu()
+        pictures.append(Pictures(attack, tuple(images), *pair, config.label, "none", config.data.name))
     return leaks
 
 
 def _leak(
-    world: ReplayedRun, seed: int, attack: str, image: int, tries: int, metric: str, space: str, value: float
+    replayed: ReplayedRun, seed: int, attack: str, image: int, restart: int, metric: str, space: str, value: float
 ) -> Leak:
-    config = world.run.config
-    return Leak(config.label, "none", attack, config.data.name, image, tries, metric, space, value, seed)
+    config = replayed.run.config
+    return Leak(config.label, "none", attack, config.data.name, image, restart, metric, space, value, seed)

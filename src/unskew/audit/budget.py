@@ -1,4 +1,4 @@
-"""How hard an audit tries. Every figure is reported with it, because an attack that fails proves nothing."""
+"""How hard an audit tries. Every result is reported with its budget, because a failed attack proves nothing."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
-from unskew.audit.attacks import ON_SHARED, find
+from unskew.audit.attacks import SHARED_ATTACKS, attack_by_name
 from unskew.audit.threat_model import SERVER, ThreatModel
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What is attacked, by whom, and how long."""
+    """What is attacked, under which threat model, and for how long."""
 
     attacks: tuple[str, ...] = ("dlg", "idlg", "ig")
     threat: ThreatModel = SERVER
-    images: int = 16  # messages are attacked whole until this many images are reached
-    iterations: int | None = None  # of every attack; None: what its authors gave it
+    images: int = 16  # attack further messages, never part of one, until they have this many images
+    iterations: int | None = None  # of every attack; None: the number its authors used
     restarts: int = 3
-    longest: int = 32  # local steps that are unrolled; beyond, the update is taken for one gradient
-    at_once: int = 16  # tries that are searched side by side
+    longest: int = 32  # most local steps to unroll; an update of more steps is treated as one gradient
+    at_once: int = 16  # tries optimised in parallel
     seed: int = 0
     membership: Literal["none", "loss", "shadow"] = "loss"
-    on_shared: tuple[str, ...] = tuple(ON_SHARED)  # attacks on rows that clients share outside training
+    on_shared: tuple[str, ...] = tuple(SHARED_ATTACKS)  # attacks on rows that clients share outside training
 
     def iterations_of(self, attack: str) -> int:
-        return self.iterations or ON_SHARED.get(attack) or find(attack).iterations
+        return self.iterations or SHARED_ATTACKS.get(attack) or attack_by_name(attack).iterations
 
-    def key(self, attack: str, message: str) -> str:
-        """What a kept result depends on."""
-        said = (attack, message, str(self.threat), self.iterations_of(attack), self.restarts, self.longest, self.seed)
-        return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
+    def cache_key(self, attack: str, message: str) -> str:
+        """Names the cached result of one message by everything that it depends on."""
+        inputs = (attack, message, str(self.threat), self.iterations_of(attack), self.restarts, self.longest, self.seed)
+        return hashlib.sha256(repr(inputs).encode()).hexdigest()[:12]
 
-    def words(self, attack: str) -> str:
-        """As it stands beside a figure."""
+    def describe(self, attack: str) -> str:
+        """One line for users, such as `ig: 3 tries of 4800 iterations`."""
         tries = "1 try" if self.restarts == 1 else f"{self.restarts} tries"
         return f"{attack}: {tries} of {self.iterations_of(attack)} iterations"

@@ -1,6 +1,6 @@
 """One optimiser step as a pure function, so that an attack can differentiate through a client's training.
 
-The same numbers as `protocol/optimiser.py`, which writes in place: a test compares the two.
+Gives the same numbers as `protocol/optimiser.py`, which updates in place; a test compares the two.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from torch import Tensor
 from unskew.base.tree import State, Tree
 from unskew.protocol.work import Work
 
-TINY = 1e-30  # under a root: its slope at 0 is not finite, and 0 times that is not a number
+TINY = 1e-30  # added under square roots: their derivative at 0 is infinite, and 0 * inf is NaN
 
 
-def move(work: Work, leaves: State, grads: State, slots: Tree) -> tuple[State, Tree]:
-    """The leaves after one step along their gradients, and what the optimiser remembers by leaf."""
+def optimiser_step(work: Work, leaves: State, grads: State, slots: Tree) -> tuple[State, Tree]:
+    """The leaves after one step along their gradients, and the optimiser state by leaf."""
     if work.scope == "step":
         slots = {}
     if work.clip is not None:
         norm = (torch.stack([g.square().sum() for g in grads.values()]).sum() + TINY).sqrt()
         factor = (work.clip / norm.clamp_min(1e-12)).clamp_max(1.0)
         grads = {name: g * factor for name, g in grads.items()}
-    one = _sgd if work.optimiser == "sgd" else _adam
-    moved, kept = {}, {}
+    step = _sgd if work.optimiser == "sgd" else _adam
+    new_leaves, new_slots = {}, {}
     for name, leaf in leaves.items():
-        moved[name], kept[name] = one(work, leaf, grads[name], slots.get(name, {}))
-    return moved, kept
+        new_leaves[name], new_slots[name] = step(work, leaf, grads[name], slots.get(name, {}))
+    return new_leaves, new_slots
 
 
 def _sgd(work: Work, leaf: Tensor, g: Tensor, slot: State) -> tuple[Tensor, State]:
@@ -38,13 +38,13 @@ def _sgd(work: Work, leaf: Tensor, g: Tensor, slot: State) -> tuple[Tensor, Stat
 
 
 def _adam(work: Work, leaf: Tensor, g: Tensor, slot: State) -> tuple[Tensor, State]:
-    one, two = work.betas
+    beta1, beta2 = work.betas
     if work.optimiser == "adamw":
         leaf = leaf * (1 - work.lr * work.weight_decay)
     else:
         g = g + work.weight_decay * leaf
     t = slot["t"] + 1 if slot else torch.ones((), device=leaf.device, dtype=leaf.dtype)
-    m = (one * slot["m"] if slot else 0.0) + (1 - one) * g
-    v = (two * slot["v"] if slot else 0.0) + (1 - two) * g.square()
-    root = (v + TINY).sqrt() / (1 - two**t).sqrt()
-    return leaf - work.lr / (1 - one**t) * m / (root + 1e-8), {"t": t, "m": m, "v": v}
+    m = (beta1 * slot["m"] if slot else 0.0) + (1 - beta1) * g
+    v = (beta2 * slot["v"] if slot else 0.0) + (1 - beta2) * g.square()
+    root = (v + TINY).sqrt() / (1 - beta2**t).sqrt()
+    return leaf - work.lr / (1 - beta1**t) * m / (root + 1e-8), {"t": t, "m": m, "v": v}

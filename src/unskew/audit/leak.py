@@ -1,4 +1,4 @@
-"""What an audit finds, as values: rows of numbers, pictures, and a verdict per kind of artefact."""
+"""Results of an audit as data: leak values, images, and a verdict per kind of artefact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Leak:
-    """One number about one try on one image; what concerns no single image has image -1, no single try restart -1."""
+    """One value of one try on one image; image is -1 if it is not about a single image, restart likewise for a try."""
 
     method: str
     defence: str
@@ -24,10 +24,10 @@ class Leak:
     seed: int
 
 
-# Identity comparison: comparing tensors field by field would be ambiguous.
+# eq=False, because comparing tensors with == does not give a bool.
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Images and what an attack made of them; true, recovered: [n, C, H, W] in [0, 1]."""
+    """True images and what an attack recovered of them; true, recovered: [n, C, H, W] in [0, 1]."""
 
     attack: str
     images: tuple[int, ...]
@@ -40,9 +40,9 @@ class Pictures:
 
 @dataclass(frozen=True)
 class KindVerdict:
-    """What an audit says about one kind of artefact that left the clients."""
+    """The audit's conclusion about one kind of artefact that left the clients."""
 
     kind: str
-    state: Literal["recovered", "resisted", "unknown"]  # unknown: no attack is known here
+    state: Literal["recovered", "resisted", "unknown"]  # unknown: not attacked, `words` has the reason
     words: str
     method: str = ""

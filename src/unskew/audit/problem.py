@@ -1,4 +1,4 @@
-"""What an attack is given, and what it gives back: the same for every attack, and free of any run's folder."""
+"""Input and output of an attack: the same for every attack, and independent of any run's folder."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from unskew.models.model import Model
 Progress = Callable[[int, int], None]  # steps done, steps in all
 
 
-def quiet(done: int, total: int) -> None:
-    """Tells nobody."""
+def no_progress(done: int, total: int) -> None:
+    """Ignores progress."""
 
 
 class PixelRange(NamedTuple):
-    """Where pixels end: lowest and highest value of a row, each [channels, 1, 1]."""
+    """Lowest and highest possible value of a model input by channel, each [channels, 1, 1]."""
 
     low: Tensor
     high: Tensor
@@ -40,19 +40,19 @@ class Recovery(NamedTuple):
 class Problem:
     """M observations of the same shape, each the (weighted) mean over the same number of clients.
 
-    replay(hidden, x, y) gives what one client would have been seen to send; target holds what was, [M, ...].
+    replay(secrets, x, y) simulates one client's message on guessed rows; target holds the observed ones, [M, ...].
     """
 
     replay: Callable[[ClientSecrets, Tensor, Tensor], State]
     model: Model
     target: State
-    hidden: list[ClientSecrets]  # one for each client of an observation, stacked over the M
+    secrets: list[ClientSecrets]  # one for each client of an observation, stacked over the M observations
     share: list[float]  # each client's weight
     sizes: list[int]  # rows of each client
     shape: tuple[int, ...]  # of one row
     classes: int
     labels: Tensor | None = None  # [M, n] where the attacker knows them
-    box: PixelRange | None = None
+    pixel_range: PixelRange | None = None
 
     @property
     def n(self) -> int:
@@ -60,66 +60,66 @@ class Problem:
 
     @property
     def count(self) -> int:
-        """M."""
+        """M, the number of observations."""
         return len(next(iter(self.target.values())))
 
     @property
     def like(self) -> Tensor:
-        """Device and type of the numbers."""
+        """A tensor with the device and dtype of the attack."""
         return next(iter(self.target.values()))
 
     def part(self, first: int, last: int) -> Problem:
-        """Some of the observations."""
-        cut = [tree_map_list(lambda t: t[first:last], h) for h in self.hidden]
+        """Observations first to last - 1."""
+        secrets = [map_secrets(lambda t: t[first:last], client) for client in self.secrets]
         labels = None if self.labels is None else self.labels[first:last]
         target = {name: t[first:last] for name, t in self.target.items()}
-        return replace(self, target=target, hidden=cut, labels=labels)
+        return replace(self, target=target, secrets=secrets, labels=labels)
 
-    def guess(self, hidden: list[ClientSecrets], x: Tensor, y: Tensor) -> State:
-        """What rows x [n, ...] with labels y would have been seen as: the mean over the clients."""
-        parts = zip(hidden, torch.split(x, self.sizes), torch.split(y, self.sizes))
-        seen = [self.replay(*one) for one in parts]
-        return {name: sum(p * s[name] for p, s in zip(self.share, seen)) for name in seen[0]}  # type: ignore[misc]
+    def simulate(self, secrets: list[ClientSecrets], x: Tensor, y: Tensor) -> State:
+        """The observation that rows x [n, ...] with labels y would have caused: the mean over the clients."""
+        clients = zip(secrets, torch.split(x, self.sizes), torch.split(y, self.sizes))
+        sent = [self.replay(*client) for client in clients]
+        return {name: sum(p * s[name] for p, s in zip(self.share, sent)) for name in sent[0]}  # type: ignore[misc]
 
-    def each(
+    def loss_and_grad(
         self, loss: Callable[..., Tensor], variables: tuple[Tensor, ...], fixed: tuple[Tensor, ...] = ()
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """loss(hidden, target, *variables, *fixed) [M, R] and its gradients, for variables and fixed [M, R, ...]."""
-        given = (*variables, *fixed)
-        found = torch.func.grad_and_value(loss, argnums=tuple(range(2, 2 + len(variables))))
-        tries = torch.func.vmap(found, in_dims=(None, None, *(0 for _ in given)))
-        grads, losses = torch.func.vmap(tries)(self.hidden, self.target, *given)
+        """loss(secrets, target, *variables, *fixed) [M, R] and its gradients, for variables and fixed [M, R, ...]."""
+        inputs = (*variables, *fixed)
+        grad_and_value = torch.func.grad_and_value(loss, argnums=tuple(range(2, 2 + len(variables))))
+        over_tries = torch.func.vmap(grad_and_value, in_dims=(None, None, *(0 for _ in inputs)))
+        grads, losses = torch.func.vmap(over_tries)(self.secrets, self.target, *inputs)
         return losses.detach(), tuple(g.detach() for g in grads)
 
-    def again(
+    def captured_loss_and_grad(
         self, loss: Callable[..., Tensor], like: tuple[Tensor, ...], fixed: tuple[Tensor, ...] = ()
     ) -> Callable[..., tuple[Tensor, tuple[Tensor, ...]]]:
-        """`each` for variables shaped as `like`, many times: on a GPU it is recorded once and then played."""
-        places = tuple(t.detach().clone() for t in like)
-        found: list[tuple[Tensor, tuple[Tensor, ...]]] = []
+        """`loss_and_grad` for repeated calls with variables shaped as `like`: a CUDA graph on a GPU."""
+        static_inputs = tuple(t.detach().clone() for t in like)
+        outputs: list[tuple[Tensor, tuple[Tensor, ...]]] = []
 
-        def once() -> None:
-            found[:] = [self.each(loss, places, fixed)]
+        def compute() -> None:
+            outputs[:] = [self.loss_and_grad(loss, static_inputs, fixed)]
 
-        step = CudaGraph(once, self.like.device)
+        step = CudaGraph(compute, self.like.device)
 
         def run(*variables: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-            for place, value in zip(places, variables):
-                place.copy_(value)
+            for static_input, value in zip(static_inputs, variables):
+                static_input.copy_(value)
             step()
-            losses, grads = found[0]
-            return losses.clone(), tuple(g.clone() for g in grads)  # the next play writes over them
+            losses, grads = outputs[0]
+            return losses.clone(), tuple(g.clone() for g in grads)  # the next replay overwrites the outputs
 
         return run
 
     def noise(self, tries: int, seed: int, *shape: int) -> Tensor:
-        """N(0, 1) [M, tries, *shape]; the same numbers for an observation wherever it stands."""
+        """N(0, 1) [M, tries, *shape]; all observations get the same numbers, so their grouping changes no result."""
         generator = torch.Generator().manual_seed(seed)
         drawn = torch.randn(tries, *shape, generator=generator, dtype=torch.float64)
         return drawn.to(self.like).expand(self.count, *drawn.shape).clone()
 
 
-def tree_map_list(fn: Callable[[Tensor], Tensor], hidden: ClientSecrets) -> ClientSecrets:
-    """`tree_map` that also goes into the list of steps."""
-    moments = [tree_map(fn, moment) for moment in hidden.moments]
-    return ClientSecrets(fn(hidden.rows), moments, tree_map(fn, hidden.client_state))
+def map_secrets(fn: Callable[[Tensor], Tensor], secrets: ClientSecrets) -> ClientSecrets:
+    """`tree_map` that also descends into the list of steps."""
+    steps = [tree_map(fn, step) for step in secrets.steps]
+    return ClientSecrets(fn(secrets.rows), steps, tree_map(fn, secrets.client_state))

@@ -1,25 +1,22 @@
-"""Audits as rows of `results/audit/leak.csv`: a line per number, with the setting and the budget it was found under.
+"""Adds audits to `results/audit/leak.csv`: a row per leak value, with the run's settings and the attack's budget.
 
-Rows of the same attack on the same setting are replaced, others stay, and the order does not depend on when they came.
+Rows of the same attack on the same settings are replaced, others stay; rows are sorted, whatever the order of calls.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unskew.audit.attacks import ATTACKS
 from unskew.audit.audit_run import Audit
-from unskew.audit.save_audit import COLUMNS, WHERE
+from unskew.audit.save_audit import COLUMNS, ENVIRONMENT
 from unskew.audit.threat_model import SERVER, ThreatModel
-from unskew.base.environment import commit, device_name, pick_device
+from unskew.base.environment import commit_hash, device_name, pick_device
 from unskew.config.experiment import Experiment
 from unskew.results.load_run import load
-from unskew.results.recorded_csv import keep
-
-if TYPE_CHECKING:
-    pass
+from unskew.results.recorded_csv import update_csv
 
 SETTING = ("model", "batch", "local", "round", "run_seed", "threat", "iterations")
 KEY = ["dataset", "method", "defence", *SETTING[:-1], "attack", "seed"]
@@ -27,22 +24,22 @@ ORDER = [*KEY, "image", "restart", "metric", "space"]
 
 
 def record(audit: Audit, folder: Path, device: str = "auto") -> Path:
-    """The audit's rows in the table under `folder`; returns the file."""
+    """Add the audit's rows to the table under `folder`; returns the file."""
     import pandas as pd
 
-    where = {"device": device_name(pick_device(device)), "commit": commit()}
+    environment = {"device": device_name(pick_device(device)), "commit": commit_hash()}
     setting = _setting(load(audit.run).config) | {"threat": _threat(audit.budget.threat)}
     lines = [
         asdict(leak)
         | {"value": f"{leak.value:.6g}"}
-        | where
+        | environment
         | setting
         | {"iterations": _iterations(audit, leak.attack)}
         for leak in audit.leaks
     ]
     path = folder / "audit" / "leak.csv"
     if lines:
-        keep(path, pd.DataFrame(lines)[[*COLUMNS, *WHERE, *SETTING]], KEY, ORDER)
+        update_csv(path, pd.DataFrame(lines)[[*COLUMNS, *ENVIRONMENT, *SETTING]], KEY, ORDER)
     return path
 
 
@@ -58,12 +55,12 @@ def _setting(config: Experiment) -> dict[str, Any]:
 
 
 def _threat(threat: ThreatModel) -> str:
-    """Its name, and what it knows or does not know beyond what the server does."""
+    """The threat's name and how its knowledge differs from the default server's."""
     words = [threat.name]
     for field in fields(threat.knows):
-        mine = getattr(threat.knows, field.name)
-        if mine != getattr(SERVER.knows, field.name):
-            words.append(f"{'knows' if mine else 'without'} {field.name}")
+        known = getattr(threat.knows, field.name)
+        if known != getattr(SERVER.knows, field.name):
+            words.append(f"{'knows' if known else 'without'} {field.name}")
     return ", ".join(words)
 
 

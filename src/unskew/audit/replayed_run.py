@@ -1,4 +1,4 @@
-"""A finished run set up again: what the attacker may use of it, and the truth that he is scored against."""
+"""A finished run set up again: what the attacker may use of it, and the ground truth that it is scored against."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from unskew.config.experiment import EngineConfig
 from unskew.data import Dataset
 from unskew.engines.engine import EngineContext
 from unskew.results.load_run import LoadedRun
-from unskew.results.run_folder import manifest_of
+from unskew.results.run_folder import read_manifest
 from unskew.runner.prepare_run import PreparedRun, prepare
 
 
 class NoAttackError(Exception):
-    """Why nothing here can be attacked; an answer, not a mistake."""
+    """Why an artefact cannot be attacked: part of the audit's result, not a failure of the program."""
 
 
 @dataclass(frozen=True)
 class ReplayedRun:
-    """Rows, plan, method and model of a run, on the device of the audit."""
+    """A finished run with its rows, plan, method and model, on the device of the audit."""
 
     run: LoadedRun
     prepared: PreparedRun
@@ -41,16 +41,16 @@ class ReplayedRun:
 
     @cached_property
     def trained(self) -> dict[int, list[int]]:
-        """Round -> the clients that sent something after training in it, from the ledger."""
+        """Round -> the clients that sent a message after training in it, from the ledger."""
         ledger = self.run.ledger
-        mine = ledger[(ledger["direction"] == "up") & (ledger["phase"] == "train")]
-        found: dict[int, set[int]] = {}
-        for round, client in zip(mine["round"], mine["client"]):
-            found.setdefault(int(round), set()).add(int(client))
-        return {round: sorted(clients) for round, clients in found.items()}
+        uploads = ledger[(ledger["direction"] == "up") & (ledger["phase"] == "train")]
+        by_round: dict[int, set[int]] = {}
+        for round, client in zip(uploads["round"], uploads["client"]):
+            by_round.setdefault(int(round), set()).add(int(client))
+        return {round: sorted(clients) for round, clients in by_round.items()}
 
     def true_rows(self, round: int, client: int) -> tuple[Tensor, Tensor, list[int]]:
-        """Rows that the client trained on in a round, ready for the model, their labels and their numbers."""
+        """Model inputs, labels and row indices of the rows that the client trained on in a round."""
         context = self.context
         _, work = context.at_round(round)
         index = context.client_rows.index[client]
@@ -60,17 +60,17 @@ class ReplayedRun:
 
     @cached_property
     def pixels(self) -> bool:
-        """Whether rows are images with values from 0 to 255, or from 0 to 1."""
+        """Whether rows are images with values in 0..255 or in [0, 1]."""
         x = self.context.client_rows.x
         return x.dtype == torch.uint8 or (x.ndim == 4 and bool(x.min() >= 0) and bool(x.max() <= 1))
 
     def unit(self, x: Tensor) -> Tensor | None:
-        """Model inputs [N, ...] as pixels in 0..1, clamped; None for rows that are no pixels."""
-        box = self.box(x)
-        return None if box is None else ((x - box.low) / (box.high - box.low)).clamp(0, 1)
+        """Model inputs [N, ...] as pixels, clamped to [0, 1]; None for rows that are not pixels."""
+        limits = self.pixel_range(x)
+        return None if limits is None else ((x - limits.low) / (limits.high - limits.low)).clamp(0, 1)
 
-    def box(self, like: Tensor) -> PixelRange | None:
-        """Where pixels end after standardising; None for rows that are no pixels."""
+    def pixel_range(self, like: Tensor) -> PixelRange | None:
+        """The range of pixels after normalisation; None for rows that are not pixels."""
         if not self.pixels:
             return None
         client_rows = self.context.client_rows
@@ -82,23 +82,23 @@ class ReplayedRun:
         return PixelRange(low, high)
 
 
-def set_up(
+def replay_run(
     run: LoadedRun,
     device: str = "auto",
     data: Dataset | None = None,
     model: nn.Sequential | None = None,
     data_dir: Path | None = None,
 ) -> ReplayedRun:
-    """The run's world again; data, partition and model must be those that it was played with."""
+    """Set a finished run up again; data, partition and model must be the ones it was run with."""
     config = run.config.model_copy(
         update={"engine": EngineConfig(name="loop", workers=1), "device": device, "stop": None, "track": ()}
     )
     prepared = prepare(config, data=data, model=model, data_dir=data_dir)
-    before = (manifest_of(run.folder) or {}).get("world", {})
-    other = [name for name, now in prepared.world.items() if before.get(name) != now]
-    if other:
+    recorded = (read_manifest(run.folder) or {}).get("world", {})
+    changed = [name for name, current in prepared.fingerprints.items() if recorded.get(name) != current]
+    if changed:
         raise UserError(
-            f"{run.folder}: expected the {' and '.join(other)} this run was played with, found other contents; "
-            "point --data-dir to the rows it had"
+            f"{run.folder}: expected the same {' and '.join(changed)} as in the original run, found different "
+            "contents; point --data-dir to the dataset folder of that run"
         )
     return ReplayedRun(run, prepared, data_dir)

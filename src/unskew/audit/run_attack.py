@@ -1,4 +1,4 @@
-"""An attack over many cases, some at a time. What is finished is kept, so that an interrupted audit goes on from it."""
+"""Runs an attack on many cases in batches. Results are cached, so an interrupted audit continues from them."""
 
 from __future__ import annotations
 
@@ -9,51 +9,52 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from unskew.audit.attack_cases import AttackCase, problem
-from unskew.audit.attacks import find
+from unskew.audit.attack_cases import AttackCase, build_problem
+from unskew.audit.attacks import attack_by_name
 from unskew.audit.budget import Budget
 from unskew.audit.problem import Recovery
 from unskew.audit.replayed_run import ReplayedRun
 from unskew.base.tensor_codec import to_bytes
-from unskew.results.atomic_write import write_whole
+from unskew.results.atomic_write import write_output
 
-Told = Callable[[str, int, int], None]  # what is under way, steps done, steps in all
+ReportProgress = Callable[[str, int, int], None]  # name of the attack, steps done, total steps
 
 
-def search(
-    attack: str, cases: list[AttackCase], world: ReplayedRun, budget: Budget, keep: Path, tell: Told
+def run_attack(
+    attack: str, cases: list[AttackCase], replayed: ReplayedRun, budget: Budget, cache: Path, report: ReportProgress
 ) -> Iterator[tuple[AttackCase, Recovery]]:
-    """Each case with what was recovered of it: rows [R, n, ...], labels [R, n], matching loss [R]."""
+    """Each case with its recovery: rows [R, n, ...], labels [R, n] and matching loss [R] of R tries."""
     groups: dict[tuple, list[AttackCase]] = {}
     for case in cases:
-        groups.setdefault(case.alike, []).append(case)
+        groups.setdefault(case.batch_key, []).append(case)
     width = max(budget.at_once // budget.restarts, 1)
     chunks = [group[i : i + width] for group in groups.values() for i in range(0, len(group), width)]
     iterations = budget.iterations_of(attack)
     for number, chunk in enumerate(chunks):
-        files = [keep / f"{attack}-{budget.key(attack, case.identity)}.safetensors" for case in chunk]
-        done = [one for path, case in zip(files, chunk) if (one := _read(path, case.x)) is not None]
-        if len(done) < len(chunk):
+        files = [cache / f"{attack}-{budget.cache_key(attack, case.identity)}.safetensors" for case in chunk]
+        recoveries = [cached for path, case in zip(files, chunk) if (cached := _read_cached(path, case.x)) is not None]
+        if len(recoveries) < len(chunk):
 
             def progress(done: int, total: int, number: int = number) -> None:
-                tell(attack, number * total + done, len(chunks) * total)
+                report(attack, number * total + done, len(chunks) * total)
 
-            made = find(attack).run(
-                problem(chunk, world, budget.threat), budget.restarts, iterations, budget.seed, progress
+            stacked = attack_by_name(attack).run(
+                build_problem(chunk, replayed, budget.threat), budget.restarts, iterations, budget.seed, progress
             )
-            done = [Recovery(*(t[m] for t in made)) for m in range(len(chunk))]
-            for path, one in zip(files, done):
-                write_whole(path, to_bytes(one._asdict()))
-        tell(attack, (number + 1) * iterations, len(chunks) * iterations)  # a search may end early
-        yield from zip(chunk, done)
+            recoveries = [Recovery(*(t[m] for t in stacked)) for m in range(len(chunk))]
+            for path, recovery in zip(files, recoveries):
+                write_output(path, to_bytes(recovery._asdict()))
+        report(attack, (number + 1) * iterations, len(chunks) * iterations)  # an attack may stop early
+        yield from zip(chunk, recoveries)
 
 
-def _read(path: Path, like: Tensor) -> Recovery | None:
-    """A finished case; one that cannot be read is searched again."""
+def _read_cached(path: Path, like: Tensor) -> Recovery | None:
+    """The cached recovery of a case with true rows `like`; None, to attack again, if it cannot be read or used."""
     try:
-        found = safetensors.torch.load_file(path, str(like.device))
-        made = Recovery(found["x"], found["y"], found["loss"])
+        tensors = safetensors.torch.load_file(path, str(like.device))
+        cached = Recovery(tensors["x"], tensors["y"], tensors["loss"])
     except (OSError, KeyError, safetensors.SafetensorError):
         return None
-    fits = made.x.shape[1:] == like.shape and made.y.shape == made.x.shape[:2] and made.loss.shape == made.x.shape[:1]
-    return made if fits else None
+    tries = cached.x.shape[:1]
+    fits = cached.x.shape[1:] == like.shape and cached.y.shape == cached.x.shape[:2] and cached.loss.shape == tries
+    return cached if fits else None

@@ -1,4 +1,4 @@
-"""How near what was recovered is to the truth, as values with their space."""
+"""Scores how close recovered rows are to the true ones; every value comes with its space."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from unskew.audit.metrics.representation import representation_mse
 from unskew.audit.metrics.ssim import ssim
 from unskew.audit.replayed_run import ReplayedRun
 
-FAR = 1e30  # what is not finite is farther than anything
+FAR = 1e30  # error of rows that are not finite: larger than any other
 
 
-def paired(true: Tensor, recovered: Tensor) -> Tensor:
-    """[n] which recovered row stands for which true one, so that the errors together are smallest.
+def match_rows(true: Tensor, recovered: Tensor) -> Tensor:
+    """[n] the recovered row assigned to each true one such that the total error is smallest.
 
-    The order of the rows in a message means nothing.
+    The rows of a message have no order, so an attack cannot know it.
     """
     errors = torch.cdist(true.double().flatten(1), recovered.double().flatten(1)).square()
     _, columns = linear_sum_assignment(errors.nan_to_num(FAR, FAR).clamp_max(FAR).cpu().numpy())
     return torch.as_tensor(columns, device=true.device)
 
 
-def measure(
-    case: AttackCase, true: Tensor, recovered: Tensor, world: ReplayedRun
+def recovery_metrics(
+    case: AttackCase, true: Tensor, recovered: Tensor, replayed: ReplayedRun
 ) -> list[MetricValues | SkippedMetric]:
-    """As `likeness`, and by the last representation of the model that was attacked."""
-    first, *rest = likeness(true, recovered, world)
+    """`similarity_metrics`, and the error of the attacked model's last representation."""
+    first, *rest = similarity_metrics(true, recovered, replayed)
     return [first, representation_mse(case.replay.model, case.replay.received.model, true, recovered), *rest]
 
 
-def likeness(true: Tensor, recovered: Tensor, world: ReplayedRun) -> list[MetricValues | SkippedMetric]:
-    """Of rows [n, ...] as the model sees them, and of their pixels, cut off at 0 and 1, where they are pixels."""
-    found: list[MetricValues | SkippedMetric] = [mse(true, recovered, "normalised")]
-    pixels, made = world.unit(true), world.unit(recovered)
-    if pixels is not None and made is not None:
-        found += [mse(pixels, made, "unit"), psnr(pixels, made, "unit", 1.0)]
-        if pixels.ndim == 4:
-            found += [ssim(pixels, made), lpips(pixels, made, world.data_dir)]
-    return found
+def similarity_metrics(true: Tensor, recovered: Tensor, replayed: ReplayedRun) -> list[MetricValues | SkippedMetric]:
+    """Metrics of model inputs [n, ...], and of their pixels clamped to [0, 1] where rows are pixels."""
+    metrics: list[MetricValues | SkippedMetric] = [mse(true, recovered, "normalised")]
+    true_pixels, recovered_pixels = replayed.unit(true), replayed.unit(recovered)
+    if true_pixels is not None and recovered_pixels is not None:
+        metrics += [mse(true_pixels, recovered_pixels, "unit"), psnr(true_pixels, recovered_pixels, "unit", 1.0)]
+        if true_pixels.ndim == 4:
+            metrics += [ssim(true_pixels, recovered_pixels), lpips(true_pixels, recovered_pixels, replayed.data_dir)]
+    return metrics

@@ -1,6 +1,6 @@
-"""Threat models: who attacks, what of a recorded round he sees, and what he knows beyond it.
+"""Threat models: who attacks, which messages of a recorded round the attacker sees, and what else it knows.
 
-A threat prints itself, so that every figure can stand beside what was assumed for it.
+`str(threat)` states these assumptions, so that every result can be printed together with them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from unskew.base.errors import UserError, nearest
+from unskew.base.errors import UserError, did_you_mean
 from unskew.base.tree import Message
 from unskew.protocol.part import Artefact
 from unskew.results.recorded_messages import RecordedRound
@@ -18,19 +18,19 @@ from unskew.wire.ledger import LedgerMessage
 
 @dataclass(frozen=True)
 class AttackerKnowledge:
-    """What an attacker has besides what he sees. The method, its settings and the net's layers are never secret."""
+    """What an attacker knows besides the messages. The method, its settings and the architecture are never secret."""
 
-    model: bool = True  # the weights that the clients began the round with
-    labels: bool = False  # otherwise inferred from what he sees
-    batch: bool = True  # rows of a step; otherwise all rows of the client at once
-    steps: bool = True  # number of local steps; otherwise he takes the update for one gradient
-    batchnorm: bool = True  # its mode in training; otherwise he takes the running statistics
-    draws: bool = False  # order of the rows and other draws of the client; otherwise he draws his own
+    model: bool = True  # the weights that the clients started the round from
+    labels: bool = False  # if unknown, inferred from the messages
+    batch: bool = True  # rows per step; if unknown, every step uses all rows of the client
+    steps: bool = True  # number of local steps; if unknown, the update is treated as one gradient
+    batchnorm: bool = True  # that BatchNorm ran in training mode; if unknown, running statistics are used
+    draws: bool = False  # the client's row order and other random draws; if unknown, the attacker draws its own
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One observation: what came up from a client, or the sum over clients, and what was broadcast to them."""
+    """One client's message, or the sum over several clients, with what was broadcast to them."""
 
     round: int
     clients: tuple[int, ...]
@@ -40,14 +40,15 @@ class Observation:
 
 @dataclass(frozen=True)
 class ThreatModel:
-    """Somebody who looks at a round: at each message, at their sum, or at broadcasts alone."""
+    """An attacker that sees every client's message, only their sum, or only broadcasts."""
 
     name: str
-    who: str
+    role: str
     up: Literal["each", "sum", "nothing"]
     knows: AttackerKnowledge = AttackerKnowledge()
 
     def __str__(self) -> str:
+        # `Budget.cache_key` hashes this text: changing it discards the cached results of interrupted audits.
         seen = {
             "each": "every client's message and what is broadcast",
             "sum": "the cohort's sum of what may be added up (reduce sum or mean), and what is broadcast",
@@ -56,24 +57,27 @@ class ThreatModel:
         known = [f.name for f in fields(self.knows) if getattr(self.knows, f.name)]
         secret = [f.name for f in fields(self.knows) if not getattr(self.knows, f.name)]
         return (
-            f"{self.name}: {self.who}; sees {seen}; knows {', '.join(known) or 'nothing else'}; "
+            f"{self.name}: {self.role}; sees {seen}; knows {', '.join(known) or 'nothing else'}; "
             f"does not know {', '.join(secret) or 'nothing of these'}"
         )
 
-    def given(self, names: tuple[str, ...]) -> ThreatModel:
-        """The same attacker, who also knows these."""
+    def with_knowledge(self, names: tuple[str, ...]) -> ThreatModel:
+        """The same attacker, which also knows these fields of `AttackerKnowledge`."""
         known = [f.name for f in fields(AttackerKnowledge)]
         if unknown := [name for name in names if name not in known]:
             raise UserError(
-                f"knows: expected some of {', '.join(known)}, found {unknown[0]!r}{nearest(unknown[0], known)}"
+                f"knows: expected some of {', '.join(known)}, found {unknown[0]!r}{did_you_mean(unknown[0], known)}"
             )
         return replace(self, knows=replace(self.knows, **dict.fromkeys(names, True)))
 
-    def sees(self, recorded: RecordedRound, senders: tuple[int, ...], by_rows: bool) -> list[Observation]:
-        """What of a recorded round this attacker has; `senders` are all that sent in it, `by_rows` how they weigh."""
-        phase = [sent for sent in recorded.sent if sent.entry.phase == "train"]
+    def observe(self, recorded: RecordedRound, senders: tuple[int, ...], by_rows: bool) -> list[Observation]:
+        """This attacker's view of a recorded round.
+
+        senders: all clients that sent an update in the round. by_rows: whether means weight clients by their rows.
+        """
+        training = [sent for sent in recorded.sent if sent.entry.phase == "train"]
         if self.up == "nothing":
-            clients = sorted({sent.entry.client for sent in phase if sent.entry.direction == "down"})
+            clients = sorted({sent.entry.client for sent in training if sent.entry.direction == "down"})
             return [Observation(recorded.round, (k,), {}, recorded.of(k, "down")) for k in clients]
         if self.up == "each":
             return [
@@ -83,15 +87,16 @@ class ThreatModel:
         if missing := [k for k in senders if k not in recorded.senders]:
             raise UserError(
                 f"threat {self.name}: expected the messages of all {len(senders)} clients that sent in round "
-                f"{recorded.round}, found none of client {missing[0]}; play the run with record.clients=all"
+                f"{recorded.round}, found none of client {missing[0]}; run it again with record.clients=all"
             )
         first = recorded.senders[0]
-        return [Observation(recorded.round, senders, _added_up(recorded, phase, by_rows), recorded.of(first, "down"))]
+        total = _aggregate(recorded, training, by_rows)
+        return [Observation(recorded.round, senders, total, recorded.of(first, "down"))]
 
 
-def _added_up(recorded: RecordedRound, phase: list[LedgerMessage], by_rows: bool) -> Message:
-    """The sums and means that the server's own inbox makes; what may not be added up is not there."""
-    ups = [sent for sent in phase if sent.entry.direction == "up" and sent.reduce in ("sum", "mean")]
+def _aggregate(recorded: RecordedRound, training: list[LedgerMessage], by_rows: bool) -> Message:
+    """Sums and means as the server computes them; leaves out artefacts that are not declared as sum or mean."""
+    ups = [sent for sent in training if sent.entry.direction == "up" and sent.reduce in ("sum", "mean")]
     declared: dict[str, dict[str, Artefact]] = {}
     for entry, reduce, _ in ups:
         declared.setdefault(entry.part, {})[entry.artefact] = Artefact(entry.kind, reduce)  # type: ignore[arg-type]
@@ -114,12 +119,14 @@ SUM_ONLY = ThreatModel("sum-only", "the server under secure aggregation", "sum")
 EAVESDROPPER = ThreatModel(
     "eavesdropper", "a listener on the wire without encryption", "each", AttackerKnowledge(steps=False)
 )
-FELLOW = ThreatModel("fellow-client", "another client of the federation", "nothing")
-THREATS = {threat.name: threat for threat in (SERVER, SUM_ONLY, EAVESDROPPER, FELLOW)}
+FELLOW_CLIENT = ThreatModel("fellow-client", "another client of the federation", "nothing")
+THREATS = {threat.name: threat for threat in (SERVER, SUM_ONLY, EAVESDROPPER, FELLOW_CLIENT)}
 
 
-def find(name: str) -> ThreatModel:
-    """The threat of that name."""
+def threat_by_name(name: str) -> ThreatModel:
+    """The threat model of that name, or a UserError with the known names."""
     if name not in THREATS:
-        raise UserError(f"threat: expected one of {', '.join(THREATS)}, found {name!r}{nearest(name, list(THREATS))}")
+        raise UserError(
+            f"threat: expected one of {', '.join(THREATS)}, found {name!r}{did_you_mean(name, list(THREATS))}"
+        )
     return THREATS[name]

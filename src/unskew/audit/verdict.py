@@ -1,4 +1,4 @@
-"""What an audit says about each kind: recovered, resisted at this budget, or no attack known here."""
+"""The conclusion about each kind of artefact: recovered, resisted at this budget, or not attacked."""
 
 from __future__ import annotations
 
@@ -7,64 +7,66 @@ from dataclasses import dataclass
 from unskew.audit.budget import Budget
 from unskew.audit.leak import KindVerdict, Leak
 
-CLEAR = 20.0  # dB of unit pixels at which a picture is recognised; what an attack is held to in the tests
-NEAR = 0.1  # squared error of rows that are no pixels, against a variance of about 1
-NAMED = 90.0  # percent of contexts, FLea's mark
-PROVES = "failing proves nothing: more tries, more iterations or another attack may succeed"
+RECOGNISABLE_PSNR = 20.0  # dB with pixels in [0, 1] at which an image is recognisable; tests hold attacks to it
+RECOVERED_MSE = 0.1  # for rows that are not pixels, whose variance is about 1
+RECOVERED_CONTEXT_ACCURACY = 90.0  # percent, the threshold of the FLea paper
+CAVEAT = "a failed attack proves nothing: more tries, more iterations or another attack may succeed"
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What was tried on one artefact: notes and rows, or the reason why there are none."""
+    """The attacks on one artefact: notes and leak values, or the reason why there are none."""
 
     kind: str
     name: str  # part/artefact
     notes: tuple[str, ...]
     reason: str
     leaks: tuple[Leak, ...] = ()
-    tried: str = ""  # how hard, where it is not the budget's attacks on updates
-    plain: str = ""  # what it is that left as it is, so that there is nothing to attack
+    effort: str = ""  # what was tried, if not the budget's attacks on updates
+    sent_as_is: str = ""  # the private data that was sent in the clear, so that no attack is needed
 
 
 def verdicts(attempts: list[Attempt], budget: Budget, method: str) -> list[KindVerdict]:
-    """One for each kind that left."""
-    found = []
+    """One verdict for each kind of artefact that left the clients."""
+    by_kind = []
     for kind in dict.fromkeys(attempt.kind for attempt in attempts):
-        each = [_one(attempt, budget) for attempt in attempts if attempt.kind == kind]
+        each = [_judge(attempt, budget) for attempt in attempts if attempt.kind == kind]
         states = [state for state, _ in each]
         state = next(s for s in ("recovered", "resisted", "unknown") if s in states)
-        found.append(KindVerdict(kind, state, "; ".join(words for _, words in each), method))
-    return found
+        by_kind.append(KindVerdict(kind, state, "; ".join(words for _, words in each), method))
+    return by_kind
 
 
-def _one(attempt: Attempt, budget: Budget) -> tuple[str, str]:
+def _judge(attempt: Attempt, budget: Budget) -> tuple[str, str]:
+    """State and text of one artefact."""
     if attempt.reason:
         return "unknown", f"{attempt.name}: {attempt.reason}"
-    if attempt.plain:
-        return "recovered", f"{attempt.name}: {attempt.plain} left, there is nothing to attack"
-    named = max((leak.value for leak in attempt.leaks if leak.metric == "context accuracy"), default=0.0) >= NAMED
-    told = f"the context was named for {NAMED:g} % or more; " if named else ""
+    if attempt.sent_as_is:
+        return "recovered", f"{attempt.name}: {attempt.sent_as_is} were sent, so no attack is needed"
+    context_accuracy = max((leak.value for leak in attempt.leaks if leak.metric == "context accuracy"), default=0.0)
+    identified = context_accuracy >= RECOVERED_CONTEXT_ACCURACY
+    context = f"the context was identified for {RECOVERED_CONTEXT_ACCURACY:g} % or more; " if identified else ""
     if not any(leak.image >= 0 for leak in attempt.leaks):
-        how = f"{attempt.name}: {told}{budget.threat.name}, {attempt.tried}"
-        return ("recovered", how) if named else ("resisted", f"{how}; {PROVES}")
-    best = _best(attempt.leaks, "psnr", "unit, range 1", max)
-    unit, good = "dB", {image: value for image, value in best.items() if value >= CLEAR}
-    figure = f"best {max(best.values()):.1f} dB" if best else ""
+        text = f"{attempt.name}: {context}{budget.threat.name}, {attempt.effort}"
+        return ("recovered", text) if identified else ("resisted", f"{text}; {CAVEAT}")
+    best = _best_by_image(attempt.leaks, "psnr", "unit, range 1", max)
+    unit, recovered = "dB", {image: value for image, value in best.items() if value >= RECOGNISABLE_PSNR}
+    closest = f"best {max(best.values()):.1f} dB" if best else ""
     if not best:
-        best = _best(attempt.leaks, "mse", "normalised", min)
-        unit, good = "MSE", {image: value for image, value in best.items() if value <= NEAR}
-        figure = f"least normalised MSE {min(best.values()):.2g}"
-    limit = f"{CLEAR:g} dB or more" if unit == "dB" else f"a normalised MSE of {NEAR:g} or less"
-    tried = attempt.tried or ", ".join(budget.words(name) for name in budget.attacks)
-    images = f"{len(good)} of {len(best)} images at {limit}, {figure}"
-    how = f"{attempt.name}: {images}; {told}{budget.threat.name}, {tried}"
-    return ("recovered", how) if good or named else ("resisted", f"{how}; {PROVES}")
+        best = _best_by_image(attempt.leaks, "mse", "normalised", min)
+        unit, recovered = "MSE", {image: value for image, value in best.items() if value <= RECOVERED_MSE}
+        closest = f"lowest normalised MSE {min(best.values()):.2g}"
+    limit = f"{RECOGNISABLE_PSNR:g} dB or more" if unit == "dB" else f"a normalised MSE of {RECOVERED_MSE:g} or less"
+    effort = attempt.effort or ", ".join(budget.describe(name) for name in budget.attacks)
+    images = f"{len(recovered)} of {len(best)} images recovered at {limit}, {closest}"
+    text = f"{attempt.name}: {images}; {context}{budget.threat.name}, {effort}"
+    return ("recovered", text) if recovered or identified else ("resisted", f"{text}; {CAVEAT}")
 
 
-def _best(leaks: tuple[Leak, ...], metric: str, space: str, choose: object) -> dict[int, float]:
-    """The best of all tries of each image."""
+def _best_by_image(leaks: tuple[Leak, ...], metric: str, space: str, choose: object) -> dict[int, float]:
+    """The best of all tries on each image."""
     values: dict[int, list[float]] = {}
     for leak in leaks:
         if (leak.metric, leak.space) == (metric, space) and leak.value == leak.value:
             values.setdefault(leak.image, []).append(leak.value)
-    return {image: choose(seen) for image, seen in values.items()}  # type: ignore[operator]
+    return {image: choose(tries) for image, tries in values.items()}  # type: ignore[operator]

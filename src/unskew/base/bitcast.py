@@ -1,4 +1,4 @@
-"""A tensor's bits as another type of the same size."""
+"""Reinterpret a tensor's bits as another type of the same size."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 
-def bits(t: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same bits; torch 2.11 cannot map its own `view` over clients.
+def bitcast(t: Tensor, dtype: torch.dtype) -> Tensor:
+    """Like `t.view(dtype)`, which torch 2.11 cannot run under vmap.
 
-    >>> bits(torch.tensor([1.0], dtype=torch.bfloat16), torch.int16)
+    >>> bitcast(torch.tensor([1.0], dtype=torch.bfloat16), torch.int16)
     tensor([16256], dtype=torch.int16)
     """
-    return _Bits.apply(t, dtype)  # type: ignore[no-untyped-call]
+    return _Bitcast.apply(t, dtype)  # type: ignore[no-untyped-call]
 
 
-class _Bits(torch.autograd.Function):
+class _Bitcast(torch.autograd.Function):
     @staticmethod
     def forward(t: Tensor, dtype: torch.dtype) -> Tensor:
         return t.view(dtype)

@@ -1,4 +1,4 @@
-"""What every section of the schema is made of, and its keys with dots."""
+"""Base classes of the config sections, and dotted keys such as `local.lr`."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class ConfigSection(BaseModel):
-    """Frozen, and closed to unknown keys."""
+    """A frozen section that refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class NamedSection(ConfigSection):
-    """A section that may be written as its name alone: `data: cifar10`."""
+    """A section that may be written as just its name: `data: cifar10`."""
 
     @model_validator(mode="before")
     @classmethod
-    def _name_alone(cls, value: Any) -> Any:
+    def _expand_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
 
-def dotted(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """Every leaf of nested sections under its full key.
+def dotted_keys(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """Flatten nested sections: every leaf under its full key.
 
-    >>> dotted({"local": {"lr": 0.1}, "seed": 3})
+    >>> dotted_keys({"local": {"lr": 0.1}, "seed": 3})
     {'local.lr': 0.1, 'seed': 3}
     """
     if not isinstance(tree, dict):
         return {prefix: tree}
-    return {k: v for key, value in tree.items() for k, v in dotted(value, f"{prefix}.{key}".lstrip(".")).items()}
+    return {k: v for key, value in tree.items() for k, v in dotted_keys(value, f"{prefix}.{key}".lstrip(".")).items()}

@@ -1,4 +1,4 @@
-"""Where this process runs: device, cores, commit."""
+"""The environment of this process: device, cores, commit."""
 
 from __future__ import annotations
 
@@ -14,49 +14,51 @@ from unskew.base.errors import UserError
 __version__ = "0.1.0"
 
 
-def pick_device(wanted: str) -> torch.device:
-    """`auto` is the GPU if there is one."""
-    if wanted == "auto":
+def pick_device(name: str) -> torch.device:
+    """The device of that name; `auto` is the GPU if there is one."""
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if wanted.startswith("cuda") and not torch.cuda.is_available():
+    if name.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(
-            f"device: expected a GPU for {wanted}, found none that torch {torch.__version__} can use; "
+            f"device: expected a GPU for {name}, found none that torch {torch.__version__} can use; "
             "type device=cpu or install a CUDA build of torch"
         )
-    device = torch.device(wanted)
-    if device.index is not None and device.index >= (there := torch.cuda.device_count()):
-        raise UserError(f"device: expected a GPU from cuda:0 to cuda:{there - 1}, found {wanted}")
+    device = torch.device(name)
+    if device.index is not None and device.index >= (count := torch.cuda.device_count()):
+        raise UserError(f"device: expected a GPU from cuda:0 to cuda:{count - 1}, found {name}")
     return device
 
 
 def device_name(device: torch.device) -> str:
-    """The vendor's name."""
+    """The vendor's name for a GPU, or the CPU's model name."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    known = Path("/proc/cpuinfo")  # Linux; elsewhere Python knows
-    lines = known.read_text().splitlines() if known.exists() else []
+    cpuinfo = Path("/proc/cpuinfo")  # Linux only; `platform` answers on other systems
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def cores() -> int:
-    """Cores this process may use."""
+def core_count() -> int:
+    """Number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def commit() -> str:
-    """From UNSKEW_COMMIT, or git where the package is a checkout."""
+def commit_hash() -> str:
+    """The hash in UNSKEW_COMMIT, else the one git reports if the package is a checkout, else `unknown`."""
     if given := os.environ.get("UNSKEW_COMMIT"):
         return given
-    here = Path(__file__)
-    # An installed package may lie inside another project's checkout: only a file that git tracks has a commit here.
-    tracked = _git(here.parent, "ls-files", "--error-unmatch", here.name)
-    return (_git(here.parent, "rev-parse", "HEAD") if tracked else "") or "unknown"
+    file = Path(__file__)
+    # An installed package may be inside another project's checkout, whose commit must not be reported: ask git first
+    # whether it tracks this file.
+    tracked = _git(file.parent, "ls-files", "--error-unmatch", file.name)
+    return (_git(file.parent, "rev-parse", "HEAD") if tracked else "") or "unknown"
 
 
-def _git(folder: Path, *words: str) -> str:
+def _git(folder: Path, *args: str) -> str:
+    """Output of a git command, empty if it fails."""
     try:
-        asked = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=5)
+        done = subprocess.run(["git", *args], cwd=folder, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return asked.stdout.strip() if asked.returncode == 0 else ""
+    return done.stdout.strip() if done.returncode == 0 else ""

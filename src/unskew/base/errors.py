@@ -1,33 +1,36 @@
-"""What a person is meant to read: a mistake with what was expected, found and to be typed instead; or a stop."""
+"""Exceptions shown to the user without a traceback, and helpers for their messages.
+
+A message states what was expected, what was found, and what to type instead.
+"""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A mistake in what was asked for; the command line prints it without a traceback."""
+    """A mistake in the user's input; the command line prints the message without a traceback."""
 
 
 class StoppedByUser(Exception):  # noqa: N818
-    """A person stopped what was going on; the message says how to go on."""
+    """The user stopped a run; the message says how to continue it."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint "; did you mean ...?" naming the closest known word, or nothing.
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The hint "; did you mean ...?" with the closest known word, or an empty string.
 
-    >>> nearest("fedavgg", ["fedavg", "moon"])
+    >>> did_you_mean("fedavgg", ["fedavg", "moon"])
     '; did you mean fedavg?'
     """
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def one_of(known: Iterable[str], found: object) -> str:
-    """What was expected and found where only some words are allowed.
+def expected_one_of(known: Iterable[str], value: object) -> str:
+    """The message for a value that is not among the allowed words.
 
-    >>> one_of(["naive", "taylor"], "naiv")
+    >>> expected_one_of(["naive", "taylor"], "naiv")
     "expected one of naive, taylor, found 'naiv'; did you mean naive?"
     """
     words = list(known)
     choice = f"{'one of ' if len(words) > 1 else ''}{', '.join(words)}"
-    return f"expected {choice}, found {found!r}{nearest(str(found), words)}"
+    return f"expected {choice}, found {value!r}{did_you_mean(str(value), words)}"

@@ -1,4 +1,4 @@
-"""Python's garbage collector, held back for a moment."""
+"""Pause Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """Nothing is collected within; what is in no circle is freed all the same."""
+    """No garbage collection inside the block; reference counting still frees objects without reference cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Ctrl-C and requests to end: when they arrive, and when they wait."""
+"""Ctrl-C (SIGINT) and requests to terminate (SIGTERM): when they are handled and when they are deferred."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-AGAIN = 0.05  # seconds after which a signal that came inside an import comes again
-LATE = getattr(signal, "SIGALRM", None)  # by which it comes; not everywhere
-NUMBERS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, LATE) if number is not None)
+RETRY_AFTER = 0.05  # seconds until a signal that arrived during an import is tried again
+RETRY_SIGNAL = getattr(signal, "SIGALRM", None)  # the timer's signal for that; missing on some systems
+DEFERRED = tuple(number for number in (signal.SIGINT, signal.SIGTERM, RETRY_SIGNAL) if number is not None)
 
 
-def listen(number: signal.Signals, act: Callable[[], None]) -> None:
-    """Call `act` when the signal arrives, but never inside an import.
+def on_signal(number: signal.Signals, act: Callable[[], None]) -> None:
+    """Call `act` when the signal arrives, but never during an import.
 
-    There an exception leaves a module half made, or whoever imports swallows it, and the process goes on as if nobody
-    had asked it to end: importing torch takes a second in which that happened.
+    An exception raised during an import leaves the module half initialised, or the importing code swallows it and the
+    process never terminates. Importing torch takes a second, in which that happened.
     """
 
-    def handle(got: int, frame: FrameType | None) -> None:
-        if LATE is not None and _importing(frame):
-            signal.signal(LATE, handle)
-            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+    def handle(received: int, frame: FrameType | None) -> None:
+        if RETRY_SIGNAL is not None and _is_importing(frame):
+            signal.signal(RETRY_SIGNAL, handle)
+            signal.setitimer(signal.ITIMER_REAL, RETRY_AFTER)
         else:
             act()
 
     signal.signal(number, handle)
 
 
-def _importing(frame: FrameType | None) -> bool:
+def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -42,25 +42,25 @@ def _importing(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C and a request to end back for a moment; they arrive when it is over.
+    """Defer Ctrl-C and requests to terminate until the end of the block.
 
-    By handlers, not by a mask: a mask holds for one thread, and another one would take the signal.
+    This uses handlers, because a signal mask covers one thread only and another thread would receive the signal.
     """
-    if threading.current_thread() is not threading.main_thread():  # signals never arrive here
+    if threading.current_thread() is not threading.main_thread():  # only the main thread handles signals
         yield
         return
-    waiting: list[int] = []
-    before = {number: signal.signal(number, lambda got, frame: waiting.append(got)) for number in NUMBERS}
+    pending: list[int] = []
+    handlers = {number: signal.signal(number, lambda got, frame: pending.append(got)) for number in DEFERRED}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for late in waiting:  # also where the moment ended in an error, which somebody may take for no end
-            signal.raise_signal(late)
+        for number in pending:  # also after an exception: a caller that catches it must still see the signal
+            signal.raise_signal(number)
 
 
 @uninterrupted()
 def remove_folder(path: Path, ignore_errors: bool = False) -> None:
-    """Python's own way, which Ctrl-C can turn into another error: it closes a file a second time then."""
+    """`shutil.rmtree` with signals deferred: interrupted by Ctrl-C it closes a file twice and raises another error."""
     shutil.rmtree(path, ignore_errors=ignore_errors)

@@ -1,4 +1,4 @@
-"""Named tensors as bytes and back: safetensors, never a pickle."""
+"""Named tensors to bytes and back, as safetensors and never as a pickle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unskew.base.tree import State
 
 
 def to_bytes(state: State) -> bytes:
-    """Named tensors as safetensors; tensors may share memory."""
+    """Named tensors as safetensors bytes; tensors may share memory."""
     return safetensors.numpy.save({name: t.detach().cpu().contiguous().numpy() for name, t in state.items()})
 
 

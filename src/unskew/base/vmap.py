@@ -1,4 +1,4 @@
-"""PyTorch's vmap, which Ctrl-C cannot leave half way: a level that stays behind breaks the process for good."""
+"""PyTorch's vmap, safe against Ctrl-C: an interrupted vmap leaves a level on its stack and breaks the process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from unskew.base.signals import uninterrupted
 
 
-def vmap(fn: Callable[..., Any], **keys: Any) -> Callable[..., Any]:
-    """`fn` over a leading axis; what arrives meanwhile, Ctrl-C or a request to end, arrives after it."""
-    mapped = torch.func.vmap(fn, **keys)
+def vmap(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """`torch.func.vmap` that defers Ctrl-C and requests to terminate until the call returns."""
+    mapped = torch.func.vmap(fn, **options)
 
     def run(*args: Any) -> Any:
         with uninterrupted():

@@ -1,4 +1,4 @@
-"""The rows of clients: where they are, how they are gathered into batches, and what a client knows of its own."""
+"""The clients' training rows: which rows each client has, how they are gathered into batches, and label counts."""
 
 from __future__ import annotations
 
@@ -25,48 +25,48 @@ def gather_rows(
     prepare: Callable[[Tensor], Tensor],
     dtype: torch.dtype,
 ) -> Tensor:
-    """Rows `index` [n] of x [N, ...] as model inputs, augmented where there are draws [n, ...]."""
+    """Rows `index` [n] of x [N, ...] as model inputs, augmented if there are random draws [n, ...]."""
     raw = x[index]
     return (augment.apply(raw, draw, prepare) if draw else prepare(raw)).to(dtype)
 
 
 @dataclass(frozen=True)
 class ClientRows:
-    """Rows of all clients in one place: x [N, ...] raw, y [N] or [N, classes], and where each client's rows are."""
+    """The rows of all clients: x [N, ...] raw, y [N] or [N, classes], and each client's row numbers."""
 
     x: Tensor
     y: Tensor
-    index: PerClient[Tensor]  # on the host, where the plan is made
+    index: PerClient[Tensor]  # client -> its rows in x and y; on the CPU, where the plan is made
     classes: int
     prepare: Callable[[Tensor], Tensor]
     dtype: torch.dtype
     augment: Augment = field(default_factory=Augment)
-    more: dict[str, Tensor] = field(default_factory=dict)
-    gather: Callable[..., Tensor] = gather_rows  # takes what gather_rows takes and gives the same numbers
+    more: dict[str, Tensor] = field(default_factory=dict)  # further columns, see `Batch.more`
+    gather: Callable[..., Tensor] = gather_rows  # or a faster function with the same arguments and results
 
     def facts(self, client: int) -> ClientFacts:
         """Number of rows and label counts of a client."""
         return tree_map(lambda t: t[0], self.facts_of([client]))
 
     def facts_of(self, clients: list[int]) -> ClientFacts:
-        """The same for several, with a leading axis; counted on the host, and moved together."""
+        """The same for several clients, with a leading axis; counted on the CPU and moved to the device at once."""
         each = [self.index[k].numpy() for k in clients]
         rows = torch.tensor([float(len(own)) for own in each], dtype=self.dtype)
-        counts = torch.from_numpy(self._counted(each)).to(self.dtype)
+        counts = torch.from_numpy(self._count_labels(each)).to(self.dtype)
         return ClientFacts(to_device_async(rows, self.y.device), to_device_async(counts, self.y.device))
 
-    def _counted(self, each: list[np.ndarray]) -> np.ndarray:
-        """[m, classes] labels of each client's rows, all in one pass."""
+    def _count_labels(self, each: list[np.ndarray]) -> np.ndarray:
+        """[m, classes] label counts of each client's rows, in one pass over all of them."""
         y = self._labels
         if y.ndim > 1:
             return np.stack([y[own].sum(0, dtype=np.float64) for own in each])
-        owner, mine = np.repeat(np.arange(len(each)), [len(own) for own in each]), y[np.concatenate(each)]
-        if len(mine) and not (mine.min() >= 0 and mine.max() < self.classes):
+        owner, labels = np.repeat(np.arange(len(each)), [len(own) for own in each]), y[np.concatenate(each)]
+        if len(labels) and not (labels.min() >= 0 and labels.max() < self.classes):
             raise UserError(
-                f"labels: expected whole numbers from 0 to {self.classes - 1}, found {mine.min()} to {mine.max()}"
+                f"labels: expected integers from 0 to {self.classes - 1}, found {labels.min()} to {labels.max()}"
             )
-        found = np.bincount(owner * self.classes + mine, minlength=len(each) * self.classes)
-        return found.reshape(len(each), self.classes)
+        counts = np.bincount(owner * self.classes + labels, minlength=len(each) * self.classes)
+        return counts.reshape(len(each), self.classes)
 
     @cached_property
     def _labels(self) -> np.ndarray:
@@ -74,12 +74,12 @@ class ClientRows:
 
 
 def to_device_async(t: Tensor, device: torch.device) -> Tensor:
-    """On the device; from memory that a GPU reads by itself, so that the host goes on while it is still busy."""
+    """The tensor on the device, through pinned memory, so that the copy to a busy GPU does not block the CPU."""
     if t.device == device or device.type != "cuda":
         return t.to(device)
     return t.pin_memory().to(device, non_blocking=True)
 
 
 def to_device(tree: Tree, device: torch.device) -> Tree:
-    """A client's state where it is needed."""
+    """A client's state on the device."""
     return tree_map(lambda t: t.to(device), tree)

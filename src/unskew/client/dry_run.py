@@ -1,7 +1,7 @@
-"""What a client would send, worked out from shapes: the contract that its replies are held to.
+"""Derives the contract of a client's replies by a dry run on tensors of zeros.
 
-`finish`, `share` and `seal` run once on tensors of zeros. The meta device, whose tensors have only shapes, would do for
-most hooks, but importing its rules takes seconds, and a hook that needs a number (`.item()`) cannot run on it.
+`finish`, `share` and `seal` run once on zeros of the right shapes. The meta device would do for most hooks, but
+importing its rules takes seconds, and a hook that reads a number (`.item()`) cannot run on it.
 """
 
 from __future__ import annotations
@@ -25,49 +25,51 @@ from unskew.protocol.work import Work
 from unskew.wire.contract import Contract, specs_of
 from unskew.wire.message import Received
 
-CLIENT = 0  # any client's message has the same form
+CLIENT = 0  # arbitrary: the contract is the same for every client
 
 
 class DryRun:
-    """The client of a method with a number of rows, of which only shapes count."""
+    """A client with a given number of rows, all zeros, from which contracts are derived."""
 
     def __init__(self, method: Method, model: Model, task: Task, round: int, received: Received, rows: int) -> None:
         self._method, self._model, self._task = method, model, task
         self._round, self._received, self._rows = round, received, rows
 
     def training(self, sealed: bool = True) -> Contract:
-        """What training sends; a stand-in's message does not travel and is not sealed."""
+        """Contract of the message after training; a stand-in's message is not sent and so not sealed."""
 
-        def sent(context: ClientContext) -> Message:
-            received, mine, facts = self._start(context)
+        def trained_message(context: ClientContext) -> Message:
+            received, client_state, facts = self._zero_inputs(context)
             method, _ = context.at_round_on_device(self._round)
-            received = with_private(received, mine)
+            received = with_private(received, client_state)
             like = facts.counts
             done = WorkDone(like.new_zeros(()), like.new_zeros(()))
             lr = like.new_zeros(())
-            message, kept = finish(method, self._model, received, received.model, mine, facts, done, lr)
-            if sealed and method.seals:
+            message, new_state = finish(method, self._model, received, received.model, client_state, facts, done, lr)
+            if sealed and method.sealing_parts:
                 draws = seal_draws(context, self._round, CLIENT)
-                message, _ = seal_one(context, self._round, received, message, kept, draws)
+                message, _ = seal_one(context, self._round, received, message, new_state, draws)
             return message
 
-        return self._contract(sent, "up" if not (sealed and self._method.seals) else "up or seal", "sends")
+        return self._contract(
+            trained_message, "up" if not (sealed and self._method.sealing_parts) else "up or seal", "sends"
+        )
 
     def sharing(self, part: str) -> Contract:
-        """What one part's exchange sends."""
+        """Contract of the message that one part's exchange sends."""
 
-        def sent(context: ClientContext) -> Message:
-            received, mine, facts = self._start(context)
+        def shared_message(context: ClientContext) -> Message:
+            received, client_state, facts = self._zero_inputs(context)
             draws = share_draws(context, part, self._round, CLIENT)
             index = context.client_rows.index[CLIENT].to(context.device)
-            state = with_private(received, mine).model
-            found, _ = share_one(context, part, self._round, state, mine.get(part, {}), draws, facts, index)
-            return {part: found} if found else {}
+            state = with_private(received, client_state).model
+            shared, _ = share_one(context, part, self._round, state, client_state.get(part, {}), draws, facts, index)
+            return {part: shared} if shared else {}
 
-        return self._contract(sent, "share", "shares")
+        return self._contract(shared_message, "share", "shares")
 
-    def _contract(self, sent: Callable[[ClientContext], Message], hook: str, declares: str) -> Contract:
-        message = sent(self._context())
+    def _contract(self, send: Callable[[ClientContext], Message], hook: str, declares: str) -> Contract:
+        message = send(self._context())
         declared = {part.name: getattr(part, declares) for part in self._method.parts}
         for part, artefacts in message.items():
             check_declared(part, declared[part], artefacts, hook)
@@ -78,27 +80,27 @@ class DryRun:
         }
         return Contract(ordered, declared)
 
-    def _start(self, context: ClientContext) -> tuple[Received, Tree, ClientFacts]:
-        """What a client begins with: the received model, its first state, and facts."""
+    def _zero_inputs(self, context: ClientContext) -> tuple[Received, Tree, ClientFacts]:
+        """The received model, the client's state and its facts, all zeros except the number of rows."""
         zeros = torch.zeros(self._task.classes, dtype=context.dtype)
         facts = ClientFacts(torch.tensor(float(self._rows), dtype=context.dtype), zeros)
-        mine = context.first_state(CLIENT, lambda: facts, self._rows)
-        mine, received = tree_map(_zeros_like, (mine, tuple(self._received)))
+        client_state = context.initial_state(CLIENT, lambda: facts, self._rows)
+        client_state, received = tree_map(_zeros_like, (client_state, tuple(self._received)))
         method, _ = context.at_round_on_device(self._round)
-        return Received(*received), mine, with_label_stats(method, facts)
+        return Received(*received), client_state, with_label_stats(method, facts)
 
     def _context(self) -> ClientContext:
-        """One client whose rows have the right shape."""
+        """A context with one client, whose rows are zeros of the right shape."""
         n, task = self._rows, self._task
         dtype = next((t.dtype for t in self._model.initial.values() if t.is_floating_point()), torch.float32)
         x = torch.zeros(1, *task.shape, dtype=dtype).expand(n, *task.shape)
         y = torch.zeros(n, dtype=torch.int64)
         rows = ClientRows(x, y, {CLIENT: torch.arange(n)}, task.classes, lambda x: x, dtype)
-        return _OneRound(self._method, self._model, task, Plan(0), rows, torch.device("cpu"), dtype)
+        return _OneRoundContext(self._method, self._model, task, Plan(0), rows, torch.device("cpu"), dtype)
 
 
-class _OneRound(ClientContext):
-    """The method is that of the round already."""
+class _OneRoundContext(ClientContext):
+    """A context whose method is already that of the round, after every part's `at_round`."""
 
     def at_round(self, round: int) -> tuple[Method, Work]:
         return self.method, self.task.work_at(max(round, 1))

@@ -1,7 +1,7 @@
-"""Feeds: the plan's choices for a cohort as tensors, gathered step by step outside the differentiated code.
+"""Batch feeds: the plan's choices for a cohort as tensors, gathered step by step outside the differentiated code.
 
-A cohort's rows all have the same shape at every step. Clients with fewer steps repeat their last one; whoever uses the
-feed stops listening to a client when it has ended.
+Every step has the same shape for all clients of a cohort. Clients with fewer steps repeat their last one; the engine
+ignores these repetitions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class BatchFeed:
-    """Everything the steps of some clients need; `at(step, width)` gives the first `width` clients' inputs."""
+    """The inputs of all steps of a cohort of clients; `at(step, width)` returns those of the first `width` clients."""
 
     def __init__(
         self,
@@ -38,176 +38,180 @@ class BatchFeed:
         round: int,
         received: Received,
         clients: list[int],
-        mine: list[Tree],
-        ready: Sequence[ClientPlan] = (),
+        states: list[Tree],
+        plans: Sequence[ClientPlan] = (),
     ) -> None:
-        """`ready` has the clients' plans if they were made before."""
+        """`states` are the clients' states; `plans`, if given, are their plans made earlier (prefetched)."""
         self.context, self.client_rows, self.round, self.clients = context, client_rows, round, clients
         method, self.work = context.at_round(round)
-        plans = ready or Planner(context, client_rows, round, received).plans(clients, mine)
+        plans = plans or Planner(context, client_rows, round, received).plans(clients, states)
         self.steps = [plan.steps for plan in plans]
-        self.needed = sum(plan.needed for plan in plans)  # rows, without those that fill a partial batch
+        self.real_rows = sum(plan.real_rows for plan in plans)
         longest, device = max(self.steps, default=0), context.device
         self._pools = _pools(plans)
-        gathered = stack(p.arrays if p.steps == longest else _lengthened(p.arrays, longest) for p in plans)
-        gathered["weight"] = gathered["weight"].to(context.dtype)
-        self._plan = tree_map(lambda t: to_device_async(t, device), gathered)
+        arrays = stack(p.arrays if p.steps == longest else _repeat_last_step(p.arrays, longest) for p in plans)
+        arrays["weight"] = arrays["weight"].to(context.dtype)
+        self._plan = tree_map(lambda t: to_device_async(t, device), arrays)
         self.facts: ClientFacts = client_rows.facts_of(clients)
         if any(type(part).label_stats is not Part.label_stats for part in method.parts):
             self.facts = vmap(lambda facts: with_label_stats(method, facts))(self.facts)
 
     @cached_property
-    def ending(self) -> tuple[WorkDone, Tensor]:
-        """What the clients' `finish` needs about the work [m], and the learning rate []."""
+    def work_done(self) -> tuple[WorkDone, Tensor]:
+        """The steps that each client did [m] and the learning rate [], as `finish` takes them."""
         numbers = [[float(s), self.work.effective_steps(s), self.work.lr] for s in self.steps]
-        there = to_device_async(torch.tensor(numbers, dtype=self.facts.counts.dtype), self.context.device)
-        steps, effective, rates = there.unbind(1)
+        table = to_device_async(torch.tensor(numbers, dtype=self.facts.counts.dtype), self.context.device)
+        steps, effective, rates = table.unbind(1)
         return WorkDone(steps, effective), rates[0]
 
     @cached_property
     def shapes(self) -> Any:
-        """What a step of one client takes, by which a recorded step is known again."""
+        """Shapes and dtypes of one client's step inputs: the key under which an engine reuses a recorded step."""
         return shapes(self.between(0, 1, 1), 2)
 
-    def recall(self, seen: dict[Any, Any]) -> None:
-        """Take `shapes` from an earlier cohort of the same rows, without streams: the plan's shapes decide them."""
-        form = shapes(self._plan, 2)
-        if form not in seen:
-            seen[form] = self.shapes
-        self.shapes = seen[form]
+    def reuse_shapes(self, cache: dict[Any, Any]) -> None:
+        """Take `shapes` from an earlier cohort on the same rows; without streams, the plan's shapes determine them."""
+        plan_shapes = shapes(self._plan, 2)
+        if plan_shapes not in cache:
+            cache[plan_shapes] = self.shapes
+        self.shapes = cache[plan_shapes]
 
     def between(self, first: int, last: int, width: int) -> StepInputs:
         """Inputs of steps first..last, each with leading axes [steps, width]."""
-        now = tree_map(lambda t: t[:width, first:last].transpose(0, 1), self._plan)
-        index, weight = now["index"], now["weight"]
-        x = self._rows(index.flatten(), tree_map(lambda t: t.flatten(0, 2), now["augment"]))
+        plan = tree_map(lambda t: t[:width, first:last].transpose(0, 1), self._plan)
+        index, weight = plan["index"], plan["weight"]
+        x = self._gather(index.flatten(), tree_map(lambda t: t.flatten(0, 2), plan["augment"]))
         batch = {"x": x.view(*index.shape, *x.shape[1:]), "y": self.client_rows.y[index], "w": weight}
         batch |= {name: column[index] for name, column in self.client_rows.more.items()}
         streams: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
         for key, (xs, ys) in self._pools.items():
-            rows, (part, _, name) = now["streams"][key], key.partition("/")
-            if key in now["joined"]:
-                joined = now["joined"][key]
-                batch["x"] = torch.where(_like(joined, x.ndim + 2), xs[rows], batch["x"])
+            rows, (part, _, name) = plan["streams"][key], key.partition("/")
+            if key in plan["joined"]:
+                joined = plan["joined"][key]
+                batch["x"] = torch.where(_with_trailing_axes(joined, x.ndim + 2), xs[rows], batch["x"])
                 batch["y"] = torch.where(joined, ys[rows], batch["y"])
             else:
                 streams.setdefault(part, {})[name] = (xs[rows], ys[rows])
-        count = torch.arange(first, last, device=index.device)[:, None].expand(last - first, width)
-        return StepInputs(batch, now["draws"], streams, (count, now["epoch"], now["seed"]))
+        step = torch.arange(first, last, device=index.device)[:, None].expand(last - first, width)
+        return StepInputs(batch, plan["draws"], streams, (step, plan["epoch"], plan["seed"]))
 
     def at(self, step: int, width: int) -> StepInputs:
         """Inputs of one step, each with a leading axis of `width` clients."""
         return tree_map(lambda t: t[0], self.between(step, step + 1, width))
 
-    def _rows(self, index: Tensor, draw: State) -> Tensor:
+    def _gather(self, index: Tensor, draw: State) -> Tensor:
         client_rows = self.client_rows
         return client_rows.gather(
             client_rows.x, index, client_rows.augment, draw, client_rows.prepare, self.context.dtype
         )
 
 
-AHEAD = 32 * 2**20  # bytes of rows that are gathered at once: a step of the demo's mlp fell from 0.87 to 0.47 ms
+PREFETCH_BYTES = 32 * 2**20  # of rows gathered at once: this reduced a step of the demo's mlp from 0.87 to 0.47 ms
 
 
 class SingleClientFeed:
-    """A cohort of one without the leading axis: the feed of `client_round`."""
+    """The feed of one client, without a client axis, for `client_round`."""
 
     def __init__(self, cohort: BatchFeed) -> None:
-        self._cohort, self.steps, self.work, self.needed = cohort, cohort.steps[0], cohort.work, cohort.needed
-        row = cohort.client_rows.x[0].numel() * cohort.context.dtype.itemsize
-        self._ahead = max(min(AHEAD // max(row * cohort.work.batch, 1), self.steps), 1)
-        self._first, self._ready = 0, self._gathered(0)
+        self._cohort, self.steps, self.work, self.real_rows = cohort, cohort.steps[0], cohort.work, cohort.real_rows
+        row_bytes = cohort.client_rows.x[0].numel() * cohort.context.dtype.itemsize
+        self._chunk_steps = max(min(PREFETCH_BYTES // max(row_bytes * cohort.work.batch, 1), self.steps), 1)
+        self._first, self._chunk = 0, self._gather_chunk(0)
         self.facts: ClientFacts = tree_map(lambda t: t[0], cohort.facts)
 
     def at(self, step: int) -> StepInputs:
-        if not self._first <= step < self._first + self._ahead:
-            self._first, self._ready = step, self._gathered(step)
-        at = step - self._first
-        return tree_map(lambda t: t[at, 0], self._ready)
+        if not self._first <= step < self._first + self._chunk_steps:
+            self._first, self._chunk = step, self._gather_chunk(step)
+        offset = step - self._first
+        return tree_map(lambda t: t[offset, 0], self._chunk)
 
-    def _gathered(self, step: int) -> StepInputs:
-        moment = self._cohort.between(step, min(step + self._ahead, self.steps), 1)
-        x = moment.batch["x"]
-        # Here and not for stacks: mapped over clients, PyTorch's GroupNorm refuses rows whose channels are innermost.
+    def _gather_chunk(self, step: int) -> StepInputs:
+        inputs = self._cohort.between(step, min(step + self._chunk_steps, self.steps), 1)
+        x = inputs.batch["x"]
+        # Only for single clients: under vmap, PyTorch's GroupNorm refuses inputs in channels_last layout.
         rows = self._cohort.context.layout(x.flatten(0, 2))
-        return moment._replace(batch=moment.batch | {"x": rows.view(x.shape)})
+        return inputs._replace(batch=inputs.batch | {"x": rows.view(x.shape)})
 
 
 class ClientPlan(NamedTuple):
-    """One client's choices for a round, before stacking."""
+    """One client's random choices for a round, before stacking."""
 
     steps: int
-    needed: int  # rows, without those that fill a partial batch
+    real_rows: int  # rows trained on, without the filler of partial batches
     streams: dict[str, Stream]
-    arrays: dict[str, Any]  # a tree of NumPy's [steps, ...]
+    arrays: dict[str, Any]  # a tree of NumPy arrays [steps, ...]
 
 
 class Planner:
     """Makes the plans of a round's clients, one kind of choice after another for all of them.
 
-    Client by client, fifty plans took 2.5 ms instead of 1.4: all kinds together are more code than a processor keeps at
-    hand.
+    Client by client, fifty plans took 2.5 ms instead of 1.4: the code of all kinds together does not fit the
+    processor's instruction cache.
     """
 
     def __init__(self, context: ClientContext, client_rows: ClientRows, round: int, received: Received) -> None:
-        self._context, self._source, self._round, self._received = context, client_rows, round, received
+        self._context, self._client_rows, self._round, self._received = context, client_rows, round, received
         self._method, self._work = context.at_round(round)
-        self._drawing = [part for part in self._method.parts if type(part).draws is not Part.draws]
+        self._drawing_parts = [part for part in self._method.parts if type(part).draws is not Part.draws]
 
-    def plans(self, clients: Sequence[int], mine: Sequence[Tree]) -> list[ClientPlan]:
-        """Their plans, in the order given."""
+    def plans(self, clients: Sequence[int], states: Sequence[Tree]) -> list[ClientPlan]:
+        """The clients' plans, in the order of `clients`; `states` are their states."""
         plan, round, work = self._context.plan, self._round, self._work
-        rows = [self._source.index[k].numpy() for k in clients]
-        streams = [_streams(self._method, self._received, tree) for tree in mine]
-        totals = [len(own) + _joining(each) for own, each in zip(rows, streams)]
+        rows = [self._client_rows.index[k].numpy() for k in clients]
+        streams = [_streams(self._method, self._received, state) for state in states]
+        totals = [len(own_rows) + _joined_rows(own_streams) for own_rows, own_streams in zip(rows, streams)]
         orders = plan.orders(round, clients, totals, work)
         steps = [len(order) for order in orders]
-        seeds = plan.step_seeds(round, clients, steps) if self._context.model.masked else map(_no_seeds, steps)
-        by_size = {n: (weights(n, work), _epochs(work.steps_for(n), work.steps_per_epoch(n))) for n in set(totals)}
+        seeds = plan.step_seeds(round, clients, steps) if self._context.model.has_dropout else map(_no_seeds, steps)
+        by_size = {
+            n: (weights(n, work), _epoch_of_step(work.steps_for(n), work.steps_per_epoch(n))) for n in set(totals)
+        }
         plans = []
-        for k, own, each, total, order, seed in zip(clients, rows, streams, totals, orders, seeds):
-            more, (weight, epoch) = self._more(k, len(own), order, each), by_size[total]
-            index = own[np.where(order < len(own), order, 0) if more["joined"] else order]
-            arrays = {"index": index, "weight": weight, "epoch": epoch, "seed": seed, **more}
-            plans.append(ClientPlan(len(order), work.rows_for(total), each, arrays))
+        for k, own_rows, own_streams, total, order, seed in zip(clients, rows, streams, totals, orders, seeds):
+            extra, (weight, epoch) = self._extra_arrays(k, len(own_rows), order, own_streams), by_size[total]
+            index = own_rows[np.where(order < len(own_rows), order, 0) if extra["joined"] else order]
+            arrays = {"index": index, "weight": weight, "epoch": epoch, "seed": seed, **extra}
+            plans.append(ClientPlan(len(order), work.rows_for(total), own_streams, arrays))
         return plans
 
-    def _more(self, client: int, own: int, order: np.ndarray, streams: dict[str, Stream]) -> dict[str, Any]:
-        """What a client with so many rows of its own has beside them: streams, draws of the parts, augmentation."""
-        rows, joined = self._stream_rows(client, own, order, streams) if streams else ({}, {})
-        draws = self._draws(client, own, order, streams) if self._drawing else {}
-        augment = self._augment(client, order) if self._source.augment else {}
+    def _extra_arrays(
+        self, client: int, row_count: int, order: np.ndarray, streams: dict[str, Stream]
+    ) -> dict[str, Any]:
+        """Stream rows, the parts' draws and augmentation of a client with `row_count` rows of its own."""
+        rows, joined = self._stream_rows(client, row_count, order, streams) if streams else ({}, {})
+        draws = self._draws(client, row_count, order, streams) if self._drawing_parts else {}
+        augment = self._augment(client, order) if self._client_rows.augment else {}
         return {"streams": rows, "joined": joined, "draws": draws, "augment": augment}
 
     def _stream_rows(
-        self, client: int, own: int, order: np.ndarray, streams: dict[str, Stream]
+        self, client: int, row_count: int, order: np.ndarray, streams: dict[str, Stream]
     ) -> tuple[Arrays, Arrays]:
-        """Rows [steps, batch] of each stream; of one that joins the epoch also where it replaces own rows."""
-        rows, joined, at = {}, {}, own
+        """Row numbers [steps, batch] of each stream; for a stream that joins the epoch also a mask of its positions."""
+        rows, joined, start = {}, {}, row_count
         for key, stream in streams.items():
             if stream.order == "join":
-                joined[key] = (order >= at) & (order < at + len(stream.x))
-                rows[key] = np.where(joined[key], order - at, 0)
-                at += len(stream.x)
+                joined[key] = (order >= start) & (order < start + len(stream.x))
+                rows[key] = np.where(joined[key], order - start, 0)
+                start += len(stream.x)
             else:
                 rows[key] = self._context.plan.stream_order(self._round, client, key, stream, *order.shape).numpy()
         return rows, joined
 
-    def _draws(self, client: int, own: int, order: np.ndarray, streams: dict[str, Stream]) -> dict[str, Arrays]:
-        """Of the parts that draw something, by name."""
+    def _draws(self, client: int, row_count: int, order: np.ndarray, streams: dict[str, Stream]) -> dict[str, Arrays]:
+        """The "steps" draws of the parts that have any, by part name."""
         plan, dtype, (steps, batch) = self._context.plan, self._context.dtype, order.shape
-        sizes = Sizes(own, steps, batch, self._source.classes, {key: len(s.x) for key, s in streams.items()})
-        draws = {part.name: plan.part_draws(part, "steps", self._round, client, sizes) for part in self._drawing}
-        return {name: _arrays(floats_as(state, dtype)) for name, state in draws.items() if state}
+        sizes = Sizes(row_count, steps, batch, self._client_rows.classes, {key: len(s.x) for key, s in streams.items()})
+        draws = {part.name: plan.part_draws(part, "steps", self._round, client, sizes) for part in self._drawing_parts}
+        return {name: _to_numpy(cast_floats(state, dtype)) for name, state in draws.items() if state}
 
     def _augment(self, client: int, order: np.ndarray) -> Arrays:
         generator, (steps, batch) = self._context.plan.generator(self._round, client, "augment"), order.shape
-        return _arrays(self._source.augment.draw(generator, steps, batch, tuple(self._source.x.shape[1:])))
+        return _to_numpy(self._client_rows.augment.draw(generator, steps, batch, tuple(self._client_rows.x.shape[1:])))
 
 
-@lru_cache(maxsize=256)  # clients of a size share them, in every round
-def _epochs(steps: int, per_epoch: int) -> np.ndarray:
-    """[steps] numbers of the epochs."""
+@lru_cache(maxsize=256)  # clients of the same size share the array, in every round
+def _epoch_of_step(steps: int, per_epoch: int) -> np.ndarray:
+    """[steps] the epoch that each step belongs to."""
     return np.arange(steps) // max(per_epoch, 1)
 
 
@@ -216,71 +220,71 @@ def _no_seeds(steps: int) -> np.ndarray:
     return np.zeros(steps, dtype=np.int64)
 
 
-def _arrays(tensors: State) -> Arrays:
+def _to_numpy(tensors: State) -> Arrays:
     return {name: t.numpy() for name, t in tensors.items()}
 
 
-def _streams(method: Method, received: Received, mine: Tree) -> dict[str, Stream]:
-    """Streams that are not empty, by part/name."""
+def _streams(method: Method, received: Received, client_state: Tree) -> dict[str, Stream]:
+    """A client's streams that have rows, by "part/name"."""
     return {
         f"{part.name}/{name}": stream
         for part in method.parts
         if type(part).streams is not Part.streams
-        for name, stream in part.streams(received.parts.get(part.name, {}), mine.get(part.name, {})).items()
+        for name, stream in part.streams(received.parts.get(part.name, {}), client_state.get(part.name, {})).items()
         if len(stream.x)
     }
 
 
-def _joining(streams: dict[str, Stream]) -> int:
-    """Rows that become part of the epoch."""
+def _joined_rows(streams: dict[str, Stream]) -> int:
+    """Number of stream rows that join the client's epoch."""
     return sum(len(stream.x) for stream in streams.values() if stream.order == "join")
 
 
-def signature(method: Method, received: Received, mine: Tree) -> tuple[Any, ...]:
-    """Which streams a client has and the shapes of its state: only clients that agree can be stacked."""
-    shapes = sorted((name, tuple(t.shape)) for name, t in flatten(mine).items())
-    return (*sorted(_streams(method, received, mine)), *shapes)
+def stacking_key(method: Method, received: Received, client_state: Tree) -> tuple[Any, ...]:
+    """A client's streams and the shapes of its state: only clients with equal keys can be stacked."""
+    shapes = sorted((name, tuple(t.shape)) for name, t in flatten(client_state).items())
+    return (*sorted(_streams(method, received, client_state)), *shapes)
 
 
-def floats_as(tree: State, dtype: torch.dtype) -> State:
-    """The same tensors with floats in the run's precision."""
+def cast_floats(tree: State, dtype: torch.dtype) -> State:
+    """The same tensors, with floats cast to the run's precision."""
     return {name: t.to(dtype) if t.is_floating_point() else t for name, t in tree.items()}
 
 
 def _pools(plans: Sequence[ClientPlan]) -> dict[str, tuple[Tensor, Tensor]]:
-    """One pool of rows per stream; clients that share the same rows share them here, the others are put end to end."""
+    """One pool (x, y) of rows per stream: streams of the same tensors are stored once, others are concatenated."""
     pools: dict[str, tuple[Tensor, Tensor]] = {}
     for key in plans[0].streams if plans else ():
-        found: dict[int, Stream] = {}
+        unique: dict[int, Stream] = {}
         for plan in plans:
-            found.setdefault(id(plan.streams[key].x), plan.streams[key])
-        starts, at = {}, 0
-        for identity, stream in found.items():
-            starts[identity], at = at, at + len(stream.x)
+            unique.setdefault(id(plan.streams[key].x), plan.streams[key])
+        starts, length = {}, 0
+        for identity, stream in unique.items():
+            starts[identity], length = length, length + len(stream.x)
         for plan in plans:
             plan.arrays["streams"][key] += starts[id(plan.streams[key].x)]
-        pools[key] = (torch.cat([s.x for s in found.values()]), torch.cat([s.y for s in found.values()]))
+        pools[key] = (torch.cat([s.x for s in unique.values()]), torch.cat([s.y for s in unique.values()]))
     return pools
 
 
-def _lengthened(arrays: Any, steps: int) -> Any:
-    """A tree's arrays [n, ...] to [steps, ...] by repeating the last step."""
+def _repeat_last_step(arrays: Any, steps: int) -> Any:
+    """A tree's arrays [n, ...] extended to [steps, ...] by repeating the last step."""
     if isinstance(arrays, dict):
-        return {name: _lengthened(inner, steps) for name, inner in arrays.items()}
+        return {name: _repeat_last_step(inner, steps) for name, inner in arrays.items()}
     return np.concatenate([arrays, np.repeat(arrays[-1:], steps - len(arrays), 0)])
 
 
 def longest_first(client_rows: ClientRows, clients: list[int]) -> list[int]:
-    """Clients by their number of rows; equal ones stay in the order given."""
+    """Clients by falling number of rows; clients with equally many stay in the order given."""
     return sorted(clients, key=lambda k: -client_rows.index[k].shape[0])
 
 
-def _like(mask: Tensor, ndim: int) -> Tensor:
+def _with_trailing_axes(mask: Tensor, ndim: int) -> Tensor:
     return mask.view(*mask.shape, *(1,) * (ndim - mask.ndim))
 
 
 def shapes(tree: Any, drop: int) -> Any:
-    """Names, shapes without the first `drop` axes, and types of a tree's tensors, whatever their order."""
+    """Names, shapes without the first `drop` axes, and dtypes of a tree's tensors, independent of their order."""
     if isinstance(tree, dict):
         return tuple((name, shapes(tree[name], drop)) for name in sorted(tree))
     return tuple(shapes(t, drop) for t in tree) if isinstance(tree, tuple) else (tuple(tree.shape[drop:]), tree.dtype)

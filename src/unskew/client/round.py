@@ -1,10 +1,10 @@
-"""The client as pure functions: one step's loss, the end of a round, an exchange, and the whole round for one client.
+"""A client's local training as pure functions: one step's loss, the end of a round, and a full round of one client.
 
-    client_round(method, model, received, mine, feed, after) -> (message, shared, mine, loss terms)
+    client_round(method, model, received, client_state, feed, after) -> (message, shared, client_state, loss terms)
 
-Everything random is in `feed`, state comes in and goes out, and `received` is the same for every client. The stacked
-engine maps `step_loss`, `finish` and `Client` over a cohort; `client_round` is the same thing for one client. The plain
-engine has a loop of its own around them, with `torch.optim`, which the others are compared with.
+All randomness is in `feed`, the client's state is an argument and a result, and `received` is the same for every
+client. The stacked engine maps `step_loss`, `finish` and `share` over a cohort; `client_round` does the same for one
+client. The plain engine has its own loop around these functions with `torch.optim`, as a reference for the others.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from unskew.protocol.client_view import ClientFacts, End
 from unskew.protocol.method import Method
 from unskew.protocol.optimiser import Optimiser
 from unskew.protocol.step_view import Batch, Clock, ForwardPass, View
-from unskew.protocol.work import Work, clipped
+from unskew.protocol.work import Work, clip_gradients
 from unskew.wire.message import Received
 
 
 class StepInputs(NamedTuple):
-    """Inputs of one step: the batch's columns, each part's draws, each stream's batch (x, y), and the clock."""
+    """Inputs of one step: the batch's columns, each part's draws, each stream's batch (x, y), and `Clock` fields."""
 
     batch: dict[str, Tensor]
     draws: dict[str, State]
@@ -35,18 +35,18 @@ class StepInputs(NamedTuple):
 
 
 class WorkDone(NamedTuple):
-    """What `finish` needs about the work done, as 0-dim tensors."""
+    """How many steps a client did, as 0-dim tensors for `finish`."""
 
     steps: Tensor
     effective_steps: Tensor
 
 
-# Exchanges after training: from the final local model and the client's state to what is sent and the new state.
-After = Callable[[State, Tree], tuple[Message, Tree]]
+# Runs the exchanges after training: (final local model, client state) -> (shared artefacts, new client state).
+ShareAfterTraining = Callable[[State, Tree], tuple[Message, Tree]]
 
 
 class Feed(Protocol):
-    """Where one client's steps come from."""
+    """The inputs of one client's steps."""
 
     steps: int
     work: Work
@@ -55,16 +55,18 @@ class Feed(Protocol):
     def at(self, step: int) -> StepInputs: ...
 
 
-PRIVATE = "model"  # where a client keeps the tensors of the model that never leave it
+PRIVATE = "model"  # key of the client's state for the model's private tensors, which are never sent
 
 
-def with_private(received: Received, mine: Tree) -> Received:
-    """The received model with the client's own tensors in it."""
-    return received._replace(model=received.model | mine[PRIVATE]) if PRIVATE in mine and received.model else received
+def with_private(received: Received, client_state: Tree) -> Received:
+    """The received model with the client's private tensors filled in."""
+    if PRIVATE in client_state and received.model:
+        return received._replace(model=received.model | client_state[PRIVATE])
+    return received
 
 
-def for_steps(method: Method, received: Received) -> Received:
-    """Without broadcast rows, which a step sees as batches of a stream: their number is no part of a step's shape."""
+def without_row_broadcasts(method: Method, received: Received) -> Received:
+    """Without broadcasts of rows: a step sees them as stream batches, so its shapes do not depend on their number."""
     rows = {part.name: {n for n, a in part.broadcasts.items() if a.reduce == "rows"} for part in method.parts}
     parts = {
         part: {name: value for name, value in sent.items() if name not in rows.get(part, ())}
@@ -74,7 +76,7 @@ def for_steps(method: Method, received: Received) -> Received:
 
 
 def with_label_stats(method: Method, facts: ClientFacts) -> ClientFacts:
-    """With what the parts' losses need of the label counts, so that no step works it out again."""
+    """With every part's `label_stats`, so that they are not computed again in every step."""
     with torch.no_grad():
         stats = {part.name: part.label_stats(facts.counts) for part in method.parts}
     return facts._replace(label_stats={name: each for name, each in stats.items() if each})
@@ -86,27 +88,27 @@ def step_loss(
     leaves: State,
     buffers: State,
     received: Received,
-    mine: Tree,
+    client_state: Tree,
     facts: ClientFacts,
-    now: StepInputs,
+    inputs: StepInputs,
 ) -> tuple[Tensor, tuple[State, dict[str, Tensor]]]:
-    """Loss of one step, with the new buffers and every part's term: pure, so that it can be mapped over clients."""
-    received = with_private(received, mine)
-    batch = prepare_batch(method, _batch(now.batch), received, train=True)
-    clock = Clock(*now.clock)
+    """Loss of one step, the new buffers, and every part's term. Pure, so that vmap can map it over clients."""
+    received = with_private(received, client_state)
+    batch = prepare_batch(method, _batch(inputs.batch), received, train=True)
+    clock = Clock(*inputs.clock)
     forward = ForwardPass(model, leaves, buffers, batch, clock.seed)
     view = View(forward, received.model, {}, {}, {}, facts.counts, clock, {}, _label_stats=facts.label_stats)
     total, terms = torch.zeros((), device=batch.x.device, dtype=batch.w.dtype), {}
     for part in method.parts:
         streams = {
-            name: Batch(x, y, torch.ones_like(batch.w)) for name, (x, y) in now.streams.get(part.name, {}).items()
+            name: Batch(x, y, torch.ones_like(batch.w)) for name, (x, y) in inputs.streams.get(part.name, {}).items()
         }
-        seen = view.of(
-            received.parts.get(part.name, {}), mine.get(part.name, {}), now.draws.get(part.name, {}), streams
+        part_view = view.for_part(
+            received.parts.get(part.name, {}), client_state.get(part.name, {}), inputs.draws.get(part.name, {}), streams
         )
-        found = part.loss(seen)
-        if found is not None:
-            term, numbers = found if isinstance(found, tuple) else (found, {})
+        result = part.loss(part_view)
+        if result is not None:
+            term, numbers = result if isinstance(result, tuple) else (result, {})
             total, terms[part.name] = total + term, term.detach()
             terms |= {f"{part.name} {name}": number.detach() for name, number in numbers.items()}
     return total, (forward.buffers, terms)
@@ -130,24 +132,24 @@ def finish(
     model: Model,
     received: Received,
     final: State,
-    mine: Tree,
+    client_state: Tree,
     facts: ClientFacts,
-    ending: WorkDone,
+    work_done: WorkDone,
     lr: Tensor,
 ) -> tuple[Message, Tree]:
-    """Every part's `up`: what is sent and what is kept. Pure, so that it can be mapped over clients."""
+    """Every part's `up`: the message and the client's new state. Pure, so that vmap can map it over clients."""
     message: Message = {}
-    kept: Tree = {PRIVATE: {name: final[name] for name in model.private}} if model.private else {}
+    new_state: Tree = {PRIVATE: {name: final[name] for name in model.private}} if model.private else {}
     public = {name: t for name, t in final.items() if name not in model.private}
     for part in method.parts:
         end = End(
             received.model,
             public,
-            mine.get(part.name, {}),
+            client_state.get(part.name, {}),
             received.parts.get(part.name, {}),
             facts,
-            ending.steps,
-            ending.effective_steps,
+            work_done.steps,
+            work_done.effective_steps,
             lr,
             model.shared,
         )
@@ -155,46 +157,51 @@ def finish(
         if sent:
             message[part.name] = sent
         if state:
-            kept[part.name] = state
-    return message, kept
+            new_state[part.name] = state
+    return message, new_state
 
 
-def descend_step(loss: Tensor, optimiser: Optimiser, work: Work, stacked: bool) -> None:
-    """One backward and one optimiser step on the leaves, in place."""
+def optimiser_step(loss: Tensor, optimiser: Optimiser, work: Work, stacked: bool) -> None:
+    """One backward pass and one optimiser step, which updates the leaves in place."""
     if work.scope == "step":
         for slot in (t for slots in optimiser.state.values() for t in slots.values() if isinstance(t, Tensor)):
-            slot.zero_()  # the same as forgetting it
+            slot.zero_()  # equivalent to a fresh optimiser
     grads = optimiser.gradients(loss)
-    optimiser.step(grads if work.clip is None else clipped(grads, work.clip, stacked))
+    optimiser.step(grads if work.clip is None else clip_gradients(grads, work.clip, stacked))
 
 
-def begin(model: Model, state: State) -> tuple[State, State]:
-    """Fresh leaves and buffers from a model state."""
+def leaves_and_buffers(model: Model, state: State) -> tuple[State, State]:
+    """Copies of a model's tensors: parameters that require gradients, and buffers."""
     leaves = {name: state[name].detach().clone().requires_grad_() for name in model.parameters}
     return leaves, {name: state[name].detach().clone() for name in model.buffers}
 
 
 def client_round(
-    method: Method, model: Model, received: Received, mine: Tree, feed: Feed, after: After
+    method: Method, model: Model, received: Received, client_state: Tree, feed: Feed, after: ShareAfterTraining
 ) -> tuple[Message, Message, Tree, dict[str, Tensor]]:
     """One client's round: train on the feed, exchanges after training, then `up`.
 
-    Returns the message, what the exchanges sent, the new state, and the mean of each loss term and number beside it.
+    Returns the message, the artefacts that exchanges sent, the new state, and the mean of each loss term and logged
+    number.
     """
     work, facts = feed.work, feed.facts
-    received = with_private(received, mine)
-    leaves, buffers = begin(model, received.model)
-    optimiser = work.make(leaves.values())
+    received = with_private(received, client_state)
+    leaves, buffers = leaves_and_buffers(model, received.model)
+    optimiser = work.make_optimiser(leaves.values())
     terms: dict[str, Tensor] = {}
-    seen_by_steps = for_steps(method, received)
+    received_without_rows = without_row_broadcasts(method, received)
     for step in range(feed.steps):
-        now = feed.at(step)
-        loss, (buffers, seen) = step_loss(method, model, leaves, buffers, seen_by_steps, mine, facts, now)
-        descend_step(loss, optimiser, work, stacked=False)
-        terms = {name: terms.get(name, 0) + term for name, term in seen.items()}
+        inputs = feed.at(step)
+        loss, (buffers, step_terms) = step_loss(
+            method, model, leaves, buffers, received_without_rows, client_state, facts, inputs
+        )
+        optimiser_step(loss, optimiser, work, stacked=False)
+        terms = {name: terms.get(name, 0) + term for name, term in step_terms.items()}
     final = {name: leaf.detach() for name, leaf in leaves.items()} | buffers
     like = facts.counts
-    ending = WorkDone(like.new_tensor(float(feed.steps)), like.new_tensor(work.effective_steps(feed.steps)))
-    shared, mine = after(final, mine)
-    message, kept = finish(method, model, received, final, mine, facts, ending, like.new_tensor(work.lr))
-    return message, shared, kept, {name: total / feed.steps for name, total in terms.items()}
+    work_done = WorkDone(like.new_tensor(float(feed.steps)), like.new_tensor(work.effective_steps(feed.steps)))
+    shared, client_state = after(final, client_state)
+    message, new_state = finish(
+        method, model, received, final, client_state, facts, work_done, like.new_tensor(work.lr)
+    )
+    return message, shared, new_state, {name: total / feed.steps for name, total in terms.items()}

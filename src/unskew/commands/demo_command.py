@@ -1,4 +1,4 @@
-"""`unskew demo`: a comparison that needs no data and about a minute."""
+"""`unskew demo`: a comparison on embedded data, in a minute or two."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unskew.commands.compare_command import Jobs, Json, play_and_tell
+from unskew.commands.compare_command import run_and_print
+from unskew.commands.shared_options import Jobs, Json
 
 if TYPE_CHECKING:
     from unskew.compare.comparison_table import ComparisonTable
@@ -15,24 +16,23 @@ if TYPE_CHECKING:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="folder of all runs")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="folder for all runs")] = Path("runs/demo"),
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
-    """Compare eight methods on skewed digits, with a report.
+    """Compare eight methods on skewed digits and write a report.
 
-    20 clients hold two classes each; FedAvg, FedProx, SCAFFOLD, MOON, FedLMD, FedLMD-Tf, FLea and FedMix, two seeds; a
-    minute or two.
-    It ends with attacks: on the features and means that FLea and FedMix share, beside their accuracy, and on what
-    FedAvg sends on a few digits.
+    Trains FedAvg, FedProx, SCAFFOLD, MOON, FedLMD, FedLMD-Tf, FLea and FedMix on 20 clients that hold two classes
+    each, with two seeds, in a minute or two. Then attacks the features and means that FLea and FedMix share, and the
+    weights that FedAvg sends.
     """
     from unskew.compare import grid as grids
 
-    play_and_tell(grids.load("demo"), out, jobs, as_json, None, _attacked)
+    run_and_print(grids.load("demo"), out, jobs, as_json, None, _attack)
 
 
-def _attacked(out: Path, table: ComparisonTable) -> tuple[ExtraSection, Path]:
-    """What the server could have made of the messages, on a few digits."""
-    from unskew.audit.demo_attacks import attacked
+def _attack(out: Path, table: ComparisonTable) -> tuple[ExtraSection, Path]:
+    """Audit the runs of the demo."""
+    from unskew.audit.demo_attacks import demo_section
 
-    return attacked(out, [run for row in table.rows for run in row.runs])
+    return demo_section(out, [run for row in table.rows for run in row.runs])

@@ -15,25 +15,26 @@ class ExportFormat(StrEnum):
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="folder of a finished run")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run")],
     format: Annotated[
-        ExportFormat, typer.Option(help="torch: a torch.export program (.pt2); onnx")
+        ExportFormat,
+        typer.Option(metavar="FORMAT", show_default=False, help="torch (.pt2 for torch.export, the default) or onnx"),
     ] = ExportFormat.torch,
     out: Annotated[
-        Path | None, typer.Option(help="file to write; model.pt2 or model.onnx in the run without it")
+        Path | None, typer.Option(metavar="FILE", help="file (default: model.pt2 or model.onnx in RUN)")
     ] = None,
 ) -> None:
-    """Write a run's model as one program: torch.export or ONNX."""
+    """Export a trained model with torch.export or to ONNX."""
     import warnings
 
     from unskew.results.load_run import load
     from unskew.results.model_export import export as write
-    from unskew.results.trained_model import LOCAL
+    from unskew.results.trained_model import LOCAL_BATCHNORM
 
     loaded = load(run)
     if loaded.config.model.batchnorm == "local":
-        typer.echo(f"note: {LOCAL}", err=True)
-    with warnings.catch_warnings():  # what the exporters say about themselves helps nobody here
+        typer.echo(f"note: {LOCAL_BATCHNORM}", err=True)
+    with warnings.catch_warnings():  # the exporters warn about their own internals
         warnings.simplefilter("ignore")
         file = write(loaded, format.value, out)
-    typer.echo(f"model written to {file}")
+    typer.echo(f"model saved to {file}")

@@ -1,4 +1,4 @@
-"""`unskew models [NAME]`: the nets that are there, and the shape at every cut."""
+"""`unskew models [NAME]`: list the available models, or the shape at every cut of one."""
 
 from __future__ import annotations
 
@@ -7,97 +7,104 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unskew.commands.shared_options import Json
+
 if TYPE_CHECKING:
     from unskew.describe.describe_model import ModelDescription
 
-MORE = (
-    "also timm:NAME (pip install 'unskew[vision]'), and from Python any nn.Sequential whose members are the blocks: "
+OTHER_MODELS = (
+    "also timm:NAME (pip install 'unskew[vision]') and, from Python, any nn.Sequential whose children are the blocks: "
     "us.run(experiment, data=..., model=nn.Sequential(body, head))"
 )
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(help="a net of the zoo or timm:NAME; without it a table of all")] = None,
-    shape: Annotated[str | None, typer.Option(help="rows, such as 3,32,32; the net's usual rows without it")] = None,
-    classes: Annotated[int | None, typer.Option(min=2, help="classes; the usual number without it")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON line instead")] = False,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="built-in model or timm:NAME")] = None,
+    shape: Annotated[
+        str | None, typer.Option(metavar="SHAPE", help="input shape, such as 3,32,32 (default: the model's usual)")
+    ] = None,
+    classes: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="number of classes (default: the model's usual)")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
-    """Show the models: parameters, blocks, the shape at every cut."""
+    """List models, or describe one: parameters, blocks, shapes."""
     from unskew import models as zoo
     from unskew.describe.describe_model import describe, parse_shape
 
-    rows = parse_shape(shape) if shape else None
+    input_shape = parse_shape(shape) if shape else None
     if name is None:
-        found = [describe(each) for each in zoo.ZOO] if rows is None else _fitting(list(zoo.ZOO), rows, classes)
-        _print_json(found) if as_json else _table(found)
+        names = list(zoo.ZOO)
+        described = (
+            [describe(name) for name in names] if input_shape is None else _models_for(names, input_shape, classes)
+        )
+        _print_json(described) if as_json else _print_table(described)
         return
-    one = describe(name, rows, classes)
-    _print_json(one) if as_json else _page(one)
+    model = describe(name, input_shape, classes)
+    _print_json(model) if as_json else _print_model(model)
 
 
-def _fitting(names: list[str], rows: tuple[int, ...], classes: int | None) -> list[ModelDescription]:
-    """The nets that take rows of this shape."""
+def _models_for(names: list[str], shape: tuple[int, ...], classes: int | None) -> list[ModelDescription]:
+    """The models that accept rows of this shape."""
     from unskew.base.errors import UserError
     from unskew.describe.describe_model import describe
 
-    found = []
+    accepting = []
     for name in names:
         try:
-            found.append(describe(name, rows, classes))
+            accepting.append(describe(name, shape, classes))
         except UserError:
             continue
-    return found
+    return accepting
 
 
-def _table(found: list[ModelDescription]) -> None:
-    from unskew.describe.describe_model import written
+def _print_table(models: list[ModelDescription]) -> None:
+    from unskew.describe.describe_model import format_shape
     from unskew.describe.terminal_tables import console, show_table
 
     out, rows, cuts = console(), [], []
-    for one in found:
-        norm = "yes" if one.batchnorm else "no"
-        feature = f"cut {one.feature}: {written(one.blocks[one.feature - 1].shape)}"
-        rows.append((one.name, f"{one.parameters:,}", _on(one), str(len(one.blocks)), feature, norm))
-        cuts.append((one.name, " ".join(written(block.shape) for block in one.blocks), _shapes(one)))
+    for model in models:
+        norm = "yes" if model.batchnorm else "no"
+        feature = f"cut {model.feature}: {format_shape(model.blocks[model.feature - 1].shape)}"
+        rows.append((model.name, f"{model.parameters:,}", _input(model), str(len(model.blocks)), feature, norm))
+        cuts.append((model.name, " ".join(format_shape(block.shape) for block in model.blocks), _shapes(model)))
     show_table(
-        out, ("model", "parameters", "on", "blocks", "feature", "BatchNorm"), tuple(rows), ("model", "parameters")
+        out, ("model", "parameters", "input", "blocks", "feature", "BatchNorm"), tuple(rows), ("model", "parameters")
     )
-    show_table(out, ("model", "shape after each block", "takes"), tuple(cuts), ("model",))
-    out.print(MORE, markup=False)
+    show_table(out, ("model", "shape after each block", "accepts"), tuple(cuts), ("model",))
+    out.print(OTHER_MODELS, markup=False)
 
 
-def _page(one: ModelDescription) -> None:
-    from unskew.describe.describe_model import written
+def _print_model(model: ModelDescription) -> None:
+    from unskew.describe.describe_model import format_shape
     from unskew.describe.terminal_tables import console, show_table
 
     out = console()
-    out.print(f"[bold]{one.name}[/bold]  {one.parameters:,} parameters on {_on(one)}")
-    out.print(one.told, markup=False)
-    rows = [("0", written(one.shape), "", "the input")]
-    for block in one.blocks:
-        last = " (the logits)" if block.cut == len(one.blocks) else ""
-        mark = " (the feature)" if block.cut == one.feature else last
-        rows.append((f"{block.cut}{mark}", written(block.shape), f"{block.parameters:,}", block.layers))
+    out.print(f"[bold]{model.name}[/bold]  {model.parameters:,} parameters on {_input(model)}")
+    out.print(model.summary, markup=False)
+    rows = [("0", format_shape(model.shape), "", "the input")]
+    for block in model.blocks:
+        last = " (the logits)" if block.cut == len(model.blocks) else ""
+        mark = " (the feature)" if block.cut == model.feature else last
+        rows.append((f"{block.cut}{mark}", format_shape(block.shape), f"{block.parameters:,}", block.layers))
     show_table(out, ("cut", "shape", "parameters", "layers of the block"), tuple(rows), ("cut", "shape"))
-    norm = "has BatchNorm: model.batchnorm is average, local, frozen or group" if one.batchnorm else "has no BatchNorm"
-    out.print(f"{norm}; {'takes ' + ', '.join(one.takes) if one.takes else 'other rows: --shape'}", markup=False)
+    norm = (
+        "has BatchNorm: set model.batchnorm to average, local, frozen or group" if model.batchnorm else "no BatchNorm"
+    )
+    accepts = f"accepts {', '.join(model.takes)}" if model.takes else "for other input shapes use --shape"
+    out.print(f"{norm}; {accepts}", markup=False)
 
 
-def _shapes(one: ModelDescription) -> str:
-    """The shapes of the rows that a net takes, without their names."""
-    return " ".join(words.split()[-1] for words in one.takes)
+def _shapes(model: ModelDescription) -> str:
+    """The input shapes that a model accepts, without the names of the datasets."""
+    return " ".join(words.split()[-1] for words in model.takes)
 
 
-def _on(one: ModelDescription) -> str:
-    from unskew.describe.describe_model import written
+def _input(model: ModelDescription) -> str:
+    from unskew.describe.describe_model import format_shape
 
-    return f"{written(one.shape)}, {one.classes} classes"
+    return f"{format_shape(model.shape)}, {model.classes} classes"
 
 
-def _print_json(found: ModelDescription | list[ModelDescription]) -> None:
-    from dataclasses import asdict
-
-    def plain(one: ModelDescription) -> dict[str, object]:
-        return asdict(one) | {"parameters": one.parameters, "feature": one.feature, "takes": one.takes}
-
-    typer.echo(json.dumps([plain(one) for one in found] if isinstance(found, list) else plain(found)))
+def _print_json(models: ModelDescription | list[ModelDescription]) -> None:
+    typer.echo(json.dumps([model.record() for model in models] if isinstance(models, list) else models.record()))

@@ -14,38 +14,42 @@ if TYPE_CHECKING:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="folders of runs, or folders that hold such folders")],
-    out: Annotated[Path, typer.Option(help="where the page goes")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="the page's title; methods and data without it")] = None,
-    metric: Annotated[str, typer.Option(help="what decides: mean_last10, best or final")] = "mean_last10",
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="run folders, or folders that contain them")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="page to write")] = Path("report.html"),
+    title: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="title of the page (default: methods and data)")
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(metavar="NAME", show_default=False, help="mean_last10 (the default), best or final")
+    ] = "mean_last10",
 ) -> None:
-    """Write one HTML page about runs: finding, figures, costs."""
+    """Write an HTML report on runs: finding, figures, costs."""
     from unskew.report.report_page import title_of, write
 
-    loaded = [run for given in runs for run in load_runs(given)]
-    typer.echo(f"kept in {write(loaded, out, title or title_of(loaded), metric)}")
+    loaded = [run for folder in runs for run in load_runs(folder)]
+    typer.echo(f"report: {write(loaded, out, title or title_of(loaded), metric)}")
 
 
-def load_runs(given: Path) -> list[LoadedRun]:
-    """The run in the folder itself, else all finished runs below it, by name; others are told and left out."""
+def load_runs(folder: Path) -> list[LoadedRun]:
+    """The run in the folder itself, else all finished runs below it by name; warns about those it leaves out."""
     from unskew.results.load_run import load
 
-    if (given / "config.yaml").is_file():
-        return [load(given)]
-    found = []
-    # By their checkpoints: a tracker keeps a config.yaml of its own below a run.
-    for manifest in sorted(given.rglob("checkpoint/manifest.json")):
+    if (folder / "config.yaml").is_file():
+        return [load(folder)]
+    runs = []
+    # Search for checkpoints: a tracker may keep a config.yaml of its own below a run.
+    for manifest in sorted(folder.rglob("checkpoint/manifest.json")):
         try:
             run = load(manifest.parents[1])
             run.read_tables()
         except UserError as error:
-            why, folder = " ".join(str(error).split()), str(manifest.parents[1])
-            typer.echo(f"unskew: left out: {why if folder in why else f'{folder}: {why}'}", err=True)
+            why, path = " ".join(str(error).split()), str(manifest.parents[1])
+            typer.echo(f"unskew: skipped: {why if path in why else f'{path}: {why}'}", err=True)
         else:
-            found.append(run)
-    if not found:
+            runs.append(run)
+    if not runs:
         raise UserError(
-            f"{given}: expected the folder of a run or a folder that holds finished ones, found none in or below it; "
-            "runs lie under runs/"
+            f"{folder}: expected the folder of a run, or a folder that contains finished runs; found none in or below "
+            "it (by default runs are saved under runs/)"
         )
-    return found
+    return runs

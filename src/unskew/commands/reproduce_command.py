@@ -1,4 +1,4 @@
-"""`unskew reproduce`: the papers' tables and figures, played again."""
+"""`unskew reproduce`: rerun the papers' tables and figures."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unskew.base.errors import StoppedByUser, UserError
-from unskew.commands.compare_command import FAILED, WIDTH, Jobs
+from unskew.commands.shared_options import RUN_FAILED, STOPPED, DataDir, Jobs, Json, Overrides, Seeds
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
 
     from unskew.reproduce.compare_to_paper import PaperComparison
     from unskew.reproduce.figures.paper_figure import PaperFigure
@@ -23,69 +22,85 @@ if TYPE_CHECKING:
     from unskew.reproduce.target_plan import ReproduceOptions, TargetPlan
 
 RUNS = Path("runs") / "reproduce"
-SHOWN = Path("runs") / "recorded"
+RECORDED = Path("runs") / "recorded"  # output of --recorded
 
 
 def reproduce(
-    target: Annotated[str | None, typer.Argument(help="such as fedlmd/table3-lda; without it all are listed")] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value for every run")] = None,
-    only: Annotated[str | None, typer.Option(help="columns by their labels: cifar10-0.05,mnist-0.1")] = None,
-    methods: Annotated[str | None, typer.Option(help="fedavg,fedlmd,...: of the table, or any others")] = None,
-    seeds: Annotated[str | None, typer.Option(help="0,1,2 or 0-4")] = None,
-    draws: Annotated[str | None, typer.Option(help="seeds of the split, for a table: every cell on each")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="fewer rounds than the paper")] = None,
-    preset: Annotated[str, typer.Option(help="paper: as its text says; released: as its code does")] = "paper",
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N")] = None,
+    target: Annotated[
+        str | None, typer.Argument(metavar="TARGET", help="table or figure, such as fedlmd/table3-lda")
+    ] = None,
+    overrides: Overrides = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="COLUMNS", help="columns by label, such as cifar10-0.05,mnist-0.1")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="such as fedavg,fedlmd; also methods that the table lacks")
+    ] = None,
+    seeds: Seeds = None,
+    draws: Annotated[
+        str | None, typer.Option(metavar="SEEDS", help="split seeds; runs every cell on each split (tables only)")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, metavar="N", help="run fewer rounds than the paper")] = None,
+    preset: Annotated[
+        str,
+        typer.Option(metavar="NAME", show_default=False, help="paper (its text, the default) or released (its code)"),
+    ] = "paper",
+    device: Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu, cuda or cuda:N")] = None,
     jobs: Jobs = None,
-    out: Annotated[Path | None, typer.Option(help=f"folder of the answers; {RUNS}/<target> without it")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help=f"folder for the results (default: {RUNS}/TARGET)")
+    ] = None,
     runs: Annotated[
-        Path | None, typer.Option(help=f"folder of the runs, shared by targets; --out or {RUNS} without it")
+        Path | None, typer.Option(metavar="DIR", help=f"folder for the runs (default: --out, else {RUNS})")
     ] = None,
     record: Annotated[
-        str | None, typer.Option(help="add the runs to DIR/<paper>/, such as results; nothing is recorded without it")
+        str | None, typer.Option(metavar="DIR", help="add finished runs to DIR/PAPER/accuracy.csv")
     ] = None,
     recorded: Annotated[
-        Path | None, typer.Option(help="play nothing, show what DIR/<paper>/ has recorded, such as results")
+        Path | None, typer.Option(metavar="DIR", help="run nothing; show what is recorded in DIR/PAPER/")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON line instead of tables")] = False,
-    data_dir: Annotated[Path | None, typer.Option(help="where datasets lie; UNSKEW_DATA without it")] = None,
+    as_json: Json = False,
+    data_dir: DataDir = None,
 ) -> None:
-    """Play a paper's table or figure again, beside its numbers.
+    """Rerun a paper's table or figure and compare the numbers.
 
-    Our best accuracies over the rounds, the paper's, the differences, and how far the order of the methods agrees.
-    The same command goes on where it stopped, and records with --record what is finished.
+    Prints our best accuracy over the rounds, the paper's, the difference, and the rank correlation of the methods.
+    Running the same command again continues where it stopped. Without TARGET, lists all tables and figures.
     """
     if target is None:
-        given = (only, methods, seeds, draws, rounds, device, jobs, out, runs, record, recorded)
-        if any(each is not None for each in given) or preset != "paper":
-            raise UserError("expected a table or figure such as fedlmd/table1 with these options; the list takes none")
+        options_given = (only, methods, seeds, draws, rounds, device, jobs, out, runs, record, recorded)
+        if any(value is not None for value in options_given) or preset != "paper":
+            raise UserError(
+                "expected a table or figure such as fedlmd/table1 before these options, found none; "
+                "`unskew reproduce` alone lists all of them"
+            )
         return _list(data_dir, as_json)
     from unskew.reproduce import target_catalogue
     from unskew.reproduce import target_plan as plans
 
-    _numbers(seeds, "--seeds")
-    asked = plans.ReproduceOptions(
-        overrides=tuple(overrides or ()), only=_words(only, "--only"), methods=_words(methods, "--methods"),
-        seeds=seeds, draws=_numbers(draws, "--draws"), rounds=rounds, preset=preset, device=device,
+    _parse_numbers(seeds, "--seeds")
+    options = plans.ReproduceOptions(
+        overrides=tuple(overrides or ()), only=_parse_names(only, "--only"), methods=_parse_names(methods, "--methods"),
+        seeds=seeds, draws=_parse_numbers(draws, "--draws"), rounds=rounds, preset=preset, device=device,
     )  # fmt: skip
     if recorded is not None:
-        return _show(target_catalogue.find(target), asked, recorded, out, record, as_json)
-    found = target_catalogue.find(target)
-    plan = plans.make(found, asked, data_dir)
-    place = out or RUNS / found.slug
+        return _show_recorded(target_catalogue.find(target), options, recorded, out, record, as_json)
+    chosen = target_catalogue.find(target)
+    plan = plans.make(chosen, options, data_dir)
+    results_dir = out or RUNS / chosen.slug
     runs = runs or out or RUNS
-    _check_folders(found, place, record)
-    done = _play(plan, runs, place, jobs, data_dir)
+    _check_folders(chosen, results_dir, record)
+    done = _run(plan, runs, results_dir, jobs, data_dir)
     if plan.target.is_figure:
-        from unskew.reproduce import run_target as games
+        from unskew.reproduce import run_target
 
-        _tell_figure(_with_failed(plan, done), games.data(plan, done), place, as_json)
+        _print_figure(_add_failures(plan, done), run_target.figure_data(plan, done), results_dir, as_json)
     else:
-        _tell_table(plan, done, place, as_json)
+        _print_table(plan, done, results_dir, as_json)
     if record is not None:
-        _record(plan, done, place, Path(record))
+        _record(plan, done, results_dir, Path(record))
     if done.failed:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(RUN_FAILED)
 
 
 def _check_folders(target: Target, out: Path, record: str | None) -> None:
@@ -96,82 +111,88 @@ def _check_folders(target: Target, out: Path, record: str | None) -> None:
         preflight.check_record(Path(record), target.paper)
 
 
-def _show(
-    target: Target, asked: ReproduceOptions, folder: Path, out: Path | None, record: str | None, as_json: bool
+def _show_recorded(
+    target: Target, options: ReproduceOptions, folder: Path, out: Path | None, record: str | None, as_json: bool
 ) -> None:
-    """What is recorded; a figure's files may be kept beside the rows that it was drawn from."""
+    """Show a table or figure from recorded rows; --record copies a figure's files next to those rows."""
     from dataclasses import replace
 
-    from unskew.reproduce import figure_table, read_recorded
-    from unskew.reproduce import run_target as games
+    from unskew.reproduce import figure_table, read_recorded, run_target
     from unskew.reproduce import target_plan as plans
-    from unskew.reproduce.command_line import command
+    from unskew.reproduce.command_line import command_for
 
-    place, how = out or SHOWN / target.slug, command(target.name, asked, folder)
-    _check_folders(target, place, record)
+    results_dir, rerun = out or RECORDED / target.slug, command_for(target.name, options, folder)
+    _check_folders(target, results_dir, record)
     if not target.is_figure:
         if record is not None:
             raise UserError("--record: the rows of a table are recorded already; leave out --record or --recorded")
-        plan, done = read_recorded.read(target, asked, folder)
-        return _tell_table(plan, done, place, as_json, how)
+        plan, done = read_recorded.read(target, options, folder)
+        return _print_table(plan, done, results_dir, as_json, rerun)
     if _figure(target.name).more_than_curves:
-        asked = replace(asked, recorded=figure_table.datasets(target, folder))
-        plan, data = figure_table.read(plans.make(target, asked), folder, how)
+        options = replace(options, recorded=figure_table.recorded_datasets(target, folder))
+        plan, data = figure_table.read(plans.make(target, options), folder, rerun)
     else:
-        plan, done = read_recorded.read(target, asked, folder)
-        data = games.data(plan, done)
-    _tell_figure(plan, data, place, as_json, how)
+        plan, done = read_recorded.read(target, options, folder)
+        data = run_target.figure_data(plan, done)
+    _print_figure(plan, data, results_dir, as_json, rerun)
     if record is not None:
-        files = _keep_figure(target, place, Path(record))
-        typer.echo(f"kept {', '.join(map(str, files))}", err=True)
+        files = _copy_figure(target, results_dir, Path(record))
+        typer.echo(f"recorded {', '.join(map(str, files))}", err=True)
 
 
 def _figure(name: str) -> PaperFigure:
     from unskew.reproduce.figures import FIGURES
 
     if name not in FIGURES:
-        raise UserError(f"{name}: nothing draws this figure yet; `unskew reproduce` lists what can be run")
+        raise UserError(f"{name}: this figure is not implemented yet; `unskew reproduce` lists what can be run")
     return FIGURES[name]
 
 
-def _play(plan: TargetPlan, runs: Path, out: Path, jobs: int | None, data_dir: Path | None) -> TargetRuns:
+def _run(plan: TargetPlan, runs: Path, out: Path, jobs: int | None, data_dir: Path | None) -> TargetRuns:
     from unskew.compare.progress import TerminalProgress
-    from unskew.reproduce import run_target as games
+    from unskew.reproduce import run_target
 
     if plan.target.is_figure:
         _figure(plan.target.name)
     try:
-        return games.play(plan, runs, out, TerminalProgress(), jobs=jobs, data_dir=data_dir)
+        return run_target.run_cells(plan, runs, out, TerminalProgress(), jobs=jobs, data_dir=data_dir)
     except KeyboardInterrupt as stop:
-        raise StoppedByUser("stopped; the same command goes on after the last complete round of every run") from stop
+        raise StoppedByUser(STOPPED) from stop
 
 
-def _tell_table(plan: TargetPlan, done: TargetRuns, out: Path, as_json: bool, how: str = "") -> None:
-    """how: what to type for what is not recorded; a table that was played has a page instead."""
-    from unskew.reproduce import run_target as games
+def _print_table(plan: TargetPlan, done: TargetRuns, out: Path, as_json: bool, rerun: str = "") -> None:
+    """rerun: the command that runs what is not recorded; empty after a run, which also writes a report."""
+    from unskew.reproduce import run_target
 
-    ours, found = games.table(plan, done, out)
-    if not how:
-        games.report(plan, ours, found, out)
+    table, comparison = run_target.write_table(plan, done, out)
+    if not rerun:
+        run_target.write_report(plan, table, comparison, out)
     if as_json:
-        typer.echo(json.dumps(_as_dict(found) | {"out": str(out), "play": how}))
+        typer.echo(json.dumps(_as_dict(comparison) | {"out": str(out)} | _rerun_keys(rerun)))
         return
-    from unskew.reproduce.write_target import caption, remarks, to_screen
+    from unskew.describe.terminal_tables import console
+    from unskew.reproduce.write_target import caption, remarks, to_terminal
 
-    console = _console()
-    console.print(to_screen(found))
-    console.print(caption(found), markup=False)
-    typer.echo("\n".join([*remarks(found), *_to_play(found.missing, how), f"table in {out}/table.csv and .md"]))
-    if not how:
-        typer.echo(f"report in {out / games.PAGE}")
+    screen = console()
+    screen.print(to_terminal(comparison))
+    screen.print(caption(comparison), markup=False)
+    typer.echo(
+        "\n".join([*remarks(comparison), *_rerun_hint(comparison.missing, rerun), f"table: {out}/table.csv and .md"])
+    )
+    if not rerun:
+        typer.echo(f"report: {out / run_target.PAGE}")
 
 
-def _to_play(missing: Sequence[str], how: str) -> list[str]:
-    return [f"to play what is missing: {how}"] if missing and how else []
+def _rerun_keys(rerun: str) -> dict[str, str]:
+    return {"rerun": rerun, "play": rerun}  # `play` is the old key, for one version
 
 
-def _with_failed(plan: TargetPlan, done: TargetRuns) -> TargetPlan:
-    """The plan that names what failed among what is missing."""
+def _rerun_hint(missing: Sequence[str], rerun: str) -> list[str]:
+    return [f"to run what is missing: {rerun}"] if missing and rerun else []
+
+
+def _add_failures(plan: TargetPlan, done: TargetRuns) -> TargetPlan:
+    """The plan with failed cells added to its list of what is missing."""
     from dataclasses import replace
 
     failed = [f"{cell.label}, {plan.column_of(cell)}, seed {cell.seed}: failed: {why}"
@@ -179,48 +200,50 @@ def _with_failed(plan: TargetPlan, done: TargetRuns) -> TargetPlan:
     return replace(plan, missing=(*plan.missing, *failed))
 
 
-def _tell_figure(plan: TargetPlan, data: pd.DataFrame, out: Path, as_json: bool, how: str = "") -> None:
-    from unskew.reproduce import run_target as games
+def _print_figure(plan: TargetPlan, data: pd.DataFrame, out: Path, as_json: bool, rerun: str = "") -> None:
+    from unskew.reproduce import run_target
 
-    files = [str(path) for path in games.figure(plan, data, out)]
+    files = [str(path) for path in run_target.write_figure(plan, data, out)]
     if as_json:
-        said = {"name": plan.target.name, "files": files, "missing": plan.missing, "out": str(out), "play": how}
-        typer.echo(json.dumps(said))
+        answer = {"name": plan.target.name, "files": files, "missing": plan.missing, "out": str(out)}
+        typer.echo(json.dumps(answer | _rerun_keys(rerun)))
     else:
-        typer.echo("\n".join([*(f"missing: {what}" for what in plan.missing), *_to_play(plan.missing, how), *files]))
+        typer.echo(
+            "\n".join([*(f"missing: {text}" for text in plan.missing), *_rerun_hint(plan.missing, rerun), *files])
+        )
 
 
-def _as_dict(found: PaperComparison) -> dict[str, object]:
-    from unskew.reproduce.compare_to_paper import ranks
+def _as_dict(comparison: PaperComparison) -> dict[str, object]:
+    from unskew.reproduce.compare_to_paper import rank_correlation
     from unskew.reproduce.write_target import to_rows
 
-    orders = {column: ranks(found.of(column)) for column in found.columns}
+    orders = {column: rank_correlation(comparison.of(column)) for column in comparison.columns}
     known = {column: None if order.rho != order.rho else order.rho for column, order in orders.items()}
     ranked_on = {column: order.shared for column, order in orders.items()}
-    return {"name": found.name, "preset": found.preset, "changed": found.changed,
-            "replaced": found.replaced, "cells": to_rows(found),
-            "rank_correlation": known, "ranked_on": ranked_on, "missing": found.missing}  # fmt: skip
+    return {"name": comparison.name, "preset": comparison.preset, "changed": comparison.changed,
+            "replaced": comparison.substitutions, "cells": to_rows(comparison),
+            "rank_correlation": known, "ranked_on": ranked_on, "missing": comparison.missing}  # fmt: skip
 
 
 def _record(plan: TargetPlan, done: TargetRuns, out: Path, folder: Path) -> None:
-    """Runs that failed are not finished and stay out."""
+    """Record the finished runs; failed runs are not recorded."""
     from unskew.reproduce import record_paper_leaks
     from unskew.reproduce import record_runs as records
 
-    files = records.record(plan, done.played, folder) if done.played else []
-    files += record_paper_leaks.record(done.played, folder / plan.target.paper / "leak.csv")
+    files = records.record(plan, done.finished, folder) if done.finished else []
+    files += record_paper_leaks.record(done.finished, folder / plan.target.paper / "leak.csv")
     if plan.target.is_figure:
-        files += _keep_figure(plan.target, out, folder)
-    typer.echo(f"recorded {len(done.played)} runs in {', '.join(map(str, files))}", err=True)
+        files += _copy_figure(plan.target, out, folder)
+    typer.echo(f"recorded {len(done.finished)} runs in {', '.join(map(str, files))}", err=True)
 
 
-def _keep_figure(target: Target, out: Path, folder: Path) -> list[Path]:
-    """The table and the drawing of a figure, copied to the recorded rows."""
-    from unskew.results.atomic_write import write_whole
+def _copy_figure(target: Target, out: Path, folder: Path) -> list[Path]:
+    """Copy a figure's table and drawing next to the recorded rows."""
+    from unskew.results.atomic_write import write_output
 
     files = [folder / target.paper / f"{target.key}.{kind}" for kind in ("csv", "svg")]
     for path in files:
-        write_whole(path, (out / path.name).read_bytes())
+        write_output(path, (out / path.name).read_bytes())
     return files
 
 
@@ -229,40 +252,35 @@ def _list(data_dir: Path | None, as_json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from unskew.describe.terminal_tables import console
     from unskew.reproduce.target_catalogue import papers, targets
-    from unskew.reproduce.target_status import state
+    from unskew.reproduce.target_status import status_of
 
-    found = {name: state(target, data_dir) for name, target in targets().items()}
+    statuses = {name: status_of(target, data_dir) for name, target in targets().items()}
     if as_json:
-        typer.echo(json.dumps({name: {"state": each.word, "why": each.why} for name, each in found.items()}))
+        typer.echo(json.dumps({name: {"state": each.word, "why": each.why} for name, each in statuses.items()}))
         return
-    console = _console()
+    screen = console()
     for paper, title in papers().items():
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=escape(title), title_justify="left")
-        for head in ("name", "state", "shows", "what is missing"):
+        for head in ("name", "state", "shows", "missing"):
             table.add_column(head, no_wrap=head in ("name", "state"), overflow="fold")
         for name, target in targets().items():
             if target.paper == paper:
-                table.add_row(name, found[name].word, escape(target.title), escape("\n".join(found[name].why)))
-        console.print(table)
+                status = statuses[name]
+                table.add_row(name, status.word, escape(target.title), escape("\n".join(status.why)))
+        screen.print(table)
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=WIDTH)
-
-
-def _words(text: str | None, option: str) -> tuple[str, ...] | None:
+def _parse_names(text: str | None, option: str) -> tuple[str, ...] | None:
     if text is None:
         return None
     if words := tuple(word.strip() for word in text.split(",") if word.strip()):
         return words
-    raise UserError(f"{option}: expected names with commas between them, found {text!r}")
+    raise UserError(f"{option}: expected names separated by commas, found {text!r}")
 
 
-def _numbers(text: str | None, option: str) -> tuple[int, ...] | None:
+def _parse_numbers(text: str | None, option: str) -> tuple[int, ...] | None:
     from unskew.compare.grid import parse_seeds
 
     if text is None:
@@ -272,5 +290,5 @@ def _numbers(text: str | None, option: str) -> tuple[int, ...] | None:
     except ValueError as error:
         raise UserError(f"{option}: {error}, found {text!r}") from error
     if len(set(numbers)) < len(numbers):
-        raise UserError(f"{option}: expected every number once, found {text!r}")
+        raise UserError(f"{option}: expected each number once, found {text!r}")
     return numbers

@@ -1,1 +1,1 @@
-"""Grids of runs: played side by side, put into one table, and told who is ahead."""
+"""Grids of runs: run in parallel, summarised in one table, with the method that leads."""

@@ -1,4 +1,4 @@
-"""The numbers of a comparison: a row per setting and method, with every seed's scores, read from the cells' folders."""
+"""The numbers of a comparison: a row per setting and method, with the scores of every seed, read from its runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from unskew.compare.grid import Cell, Grid
 from unskew.compare.process_pool import folder_of
 from unskew.compare.select_on_validation import choose_candidate, choose_round
-from unskew.results.baseline import reference_of
+from unskew.results.baseline import baseline_index
 from unskew.results.load_run import LoadedRun, load
 from unskew.results.statistics import Difference, Scores, difference, mean_and_std
 
@@ -17,12 +17,12 @@ MEASURES = {
     "best": "best",
     "final": "final",
     "mean_last10": "mean of last 10",
-    "selected": "test at validation's best round",
+    "selected": "test at best validation round",
     "validation": "best validation",
 }
-PLAYED = ("best", "final", "mean_last10")
-SELECTED = ("selected", "validation")
-Find = Callable[[Cell], LoadedRun]  # a finished cell's run
+RUN_MEASURES = ("best", "final", "mean_last10")
+SELECTION_MEASURES = ("selected", "validation")
+LoadCell = Callable[[Cell], LoadedRun]  # loads the run of a finished cell
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class ComparisonRow:
     """One method under one setting."""
 
     setting: str
-    method: str  # its own name
-    label: str  # what the grid calls it, with the candidate's values
+    method: str  # name of the method itself
+    label: str  # its label in the grid, with the candidate's values
     scores: Mapping[str, Scores]  # measure -> seed -> percent
-    failed: Mapping[int, str]  # seed -> why
+    failed: Mapping[int, str]  # seed -> reason
     notes: tuple[str, ...] = ()
     runs: tuple[LoadedRun, ...] = ()
 
@@ -43,7 +43,7 @@ class ComparisonRow:
 
     @property
     def remarks(self) -> list[str]:
-        """Notes, and why seeds failed."""
+        """Notes, and the reasons why seeds failed."""
         return [*self.notes, *(f"seed {seed} failed: {why}" for seed, why in sorted(self.failed.items()))]
 
 
@@ -52,12 +52,12 @@ class ComparisonTable:
     """Rows in the order of the grid."""
 
     name: str
-    metric: str  # the measure that differences and the verdict look at
+    metric: str  # the measure that differences and the finding are based on
     measures: tuple[str, ...]
     seeds: tuple[int, ...]
     rows: tuple[ComparisonRow, ...]
     caption: str
-    note: str = ""  # of the person who made the grid
+    note: str = ""  # from the recipe's section `compare`
 
     @property
     def settings(self) -> list[str]:
@@ -67,76 +67,78 @@ class ComparisonTable:
         return [row for row in self.rows if row.setting == setting]
 
     def baseline(self, setting: str) -> ComparisonRow:
-        """FedAvg if it is there, else the first method; of those with numbers, where there are any."""
+        """FedAvg if present, else the first method; only methods with scores count unless none has any."""
         rows = [row for row in self.of(setting) if row.scores[self.metric]] or self.of(setting)
-        return rows[reference_of([row.method for row in rows])]
+        return rows[baseline_index([row.method for row in rows])]
 
     def gap(self, row: ComparisonRow) -> Difference | None:
-        """The paired difference to the baseline, which has none to itself."""
+        """The paired difference from the baseline; None for the baseline itself and without a common seed."""
         base = self.baseline(row.setting)
-        both = row.scores[self.metric].keys() & base.scores[self.metric].keys()
-        return difference(row.scores[self.metric], base.scores[self.metric]) if row is not base and both else None
+        common = row.scores[self.metric].keys() & base.scores[self.metric].keys()
+        return difference(row.scores[self.metric], base.scores[self.metric]) if row is not base and common else None
 
     def leads(self, row: ComparisonRow, measure: str) -> bool:
-        """Whether its mean is the best of its setting; with a failed seed it is a mean of something else."""
-        whole = [other.spread(measure)[0] for other in self.of(row.setting) if not other.failed]
-        return bool(whole) and not row.failed and row.spread(measure)[0] == max(whole)
+        """Whether the row has the best mean of its setting; rows with failed seeds do not count."""
+        means = [other.spread(measure)[0] for other in self.of(row.setting) if not other.failed]
+        return bool(means) and not row.failed and row.spread(measure)[0] == max(means)
 
 
-def read(grid: Grid, out: Path, failed: Mapping[str, str]) -> ComparisonTable:
-    """The table of the cells' folders under `out`; `failed` says why by the name of a cell that did not end well."""
-    return lay_out(grid, lambda cell: load(folder_of(out, cell)), failed)
+def read_table(grid: Grid, out: Path, failed: Mapping[str, str]) -> ComparisonTable:
+    """The table of the cells' folders under `out`. failed: name of a failed cell -> reason."""
+    return build_table(grid, lambda cell: load(folder_of(out, cell)), failed)
 
 
-def lay_out(grid: Grid, find: Find, failed: Mapping[str, str]) -> ComparisonTable:
-    """The table of the grid's cells, wherever their runs are found."""
+def build_table(grid: Grid, load_cell: LoadCell, failed: Mapping[str, str]) -> ComparisonTable:
+    """The table of the grid's cells, with any way to load their runs."""
     selects = grid.compare.select is not None
-    make = _selected_row if selects else _played_row
+    make_row = _selected_row if selects else _plain_row
     keys = dict.fromkeys((cell.setting, cell.method if selects else cell.label) for cell in grid.cells)
     by_key: dict[tuple[str, str], list[Cell]] = {key: [] for key in keys}
     for cell in grid.cells:
         by_key[cell.setting, cell.method if selects else cell.label].append(cell)
-    rows = tuple(make(cells, find, failed) for cells in by_key.values())
-    measures, metric = (SELECTED, "selected") if selects else (PLAYED, grid.compare.metric)
+    rows = tuple(make_row(cells, load_cell, failed) for cells in by_key.values())
+    measures, metric = (SELECTION_MEASURES, "selected") if selects else (RUN_MEASURES, grid.compare.metric)
     return ComparisonTable(grid.name, metric, measures, grid.compare.seeds, rows, _caption(grid), grid.compare.note)
 
 
 def _caption(grid: Grid) -> str:
-    """What a reader of the numbers must know."""
     seeds = len(grid.compare.seeds)
-    over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else f"seed {grid.compare.seeds[0]} alone"
+    over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else f"seed {grid.compare.seeds[0]} only"
     if grid.compare.select is None:
-        return f"Accuracy on the test set in percent, {over}."
+        return f"Test accuracy in percent, {over}."
     share = ", ".join(sorted({f"{100 * cell.experiment.data.validation:g} %" for cell in grid.cells}))
     return (
-        f"Accuracy in percent, {over}. Candidates and rounds were chosen on {share} of the training rows, "
-        "held out; of the test set only the accuracy at the chosen round is reported."
+        f"Accuracy in percent, {over}. Candidates and rounds were selected on held-out rows ({share} of the training "
+        "set); test accuracy is reported only at the selected round."
     )
 
 
-def _played_row(cells: list[Cell], find: Find, failed: Mapping[str, str]) -> ComparisonRow:
-    runs = {cell.seed: find(cell) for cell in cells if cell.name not in failed}
-    scores = {m: {seed: float(getattr(run.summary, m)) for seed, run in runs.items()} for m in PLAYED}
+def _plain_row(cells: list[Cell], load_cell: LoadCell, failed: Mapping[str, str]) -> ComparisonRow:
+    runs = {cell.seed: load_cell(cell) for cell in cells if cell.name not in failed}
+    scores = {m: {seed: float(getattr(run.summary, m)) for seed, run in runs.items()} for m in RUN_MEASURES}
     return _row(cells, scores, runs, failed, ())
 
 
-def _selected_row(cells: list[Cell], find: Find, failed: Mapping[str, str]) -> ComparisonRow:
-    """The candidate that validation chose, at the rounds that validation chose."""
+def _selected_row(cells: list[Cell], load_cell: LoadCell, failed: Mapping[str, str]) -> ComparisonRow:
+    """The candidate and the rounds with the best validation accuracy."""
     by_candidate: dict[str, list[Cell]] = {}
     for cell in cells:
         by_candidate.setdefault(cell.candidate, []).append(cell)
     runs = {
-        name: {cell.seed: find(cell) for cell in of if cell.name not in failed} for name, of in by_candidate.items()
+        name: {cell.seed: load_cell(cell) for cell in candidate_cells if cell.name not in failed}
+        for name, candidate_cells in by_candidate.items()
     }
-    found = {name: {seed: choose_round(run.metrics) for seed, run in of.items()} for name, of in runs.items()}
-    chosen = choose_candidate(found)
-    choices = found[chosen]
+    selected = {
+        name: {seed: choose_round(run.metrics) for seed, run in by_seed.items()} for name, by_seed in runs.items()
+    }
+    chosen = choose_candidate(selected)
+    choices = selected[chosen]
     scores = {
         "selected": {seed: choice.test for seed, choice in choices.items()},
         "validation": {seed: choice.validation for seed, choice in choices.items()},
     }
     rounds = ", ".join(str(choice.round) for _, choice in sorted(choices.items()))
-    notes = [f"chosen of {len(found)} candidates"] if len(found) > 1 else []
+    notes = [f"best of {len(selected)} candidates"] if len(selected) > 1 else []
     notes += [f"rounds {rounds}"] if rounds else []
     return _row(by_candidate[chosen], scores, runs[chosen], failed, tuple(notes))
 
@@ -149,8 +151,8 @@ def _row(
     notes: Iterable[str],
 ) -> ComparisonRow:
     first = cells[0]
-    why = {cell.seed: " ".join(failed[cell.name].split()) for cell in cells if cell.name in failed}
+    reasons = {cell.seed: " ".join(failed[cell.name].split()) for cell in cells if cell.name in failed}
     refused = {seed: int((run.metrics["metric"] == "dropped").sum()) for seed, run in sorted(runs.items())}
     more = [f"seed {seed}: {n} {'reply was' if n == 1 else 'replies were'} refused" for seed, n in refused.items() if n]
-    whole = tuple(run for _, run in sorted(runs.items()))
-    return ComparisonRow(first.setting, first.experiment.label, first.label, scores, why, (*notes, *more), whole)
+    by_seed = tuple(run for _, run in sorted(runs.items()))
+    return ComparisonRow(first.setting, first.experiment.label, first.label, scores, reasons, (*notes, *more), by_seed)

@@ -1,36 +1,36 @@
-"""What a comparison allows one to say, in a sentence per setting."""
+"""The finding of a comparison, one per setting."""
 
 from __future__ import annotations
 
 from unskew.compare.comparison_table import ComparisonRow, ComparisonTable
 from unskew.results.finding import Finding
-from unskew.results.finding import finding as told
+from unskew.results.finding import finding as compute_finding
 
 
-def found(table: ComparisonTable, setting: str) -> Finding:
-    """Who wins, or who leads and who is too close to tell; methods with failed seeds have no say."""
+def finding_of(table: ComparisonTable, setting: str) -> Finding:
+    """The method that wins, or the leader and those too close to call; methods with failed seeds do not count."""
     rows = [row for row in table.of(setting) if not row.failed]
-    out = [_left_out(row, len(table.seeds)) for row in table.of(setting) if row.failed]
-    said = _said(table, rows)
-    return Finding(said.headline, " ".join(text for text in (said.detail, *out, table.note) if text))
+    left_out = [_left_out(row, len(table.seeds)) for row in table.of(setting) if row.failed]
+    finding = _finding_of_rows(table, rows)
+    return Finding(finding.headline, " ".join(text for text in (finding.detail, *left_out, table.note) if text))
 
 
-def finding(table: ComparisonTable, setting: str) -> str:
-    """The same as one text."""
-    said = found(table, setting)
-    return f"{said.headline} {said.detail}"
+def finding_text(table: ComparisonTable, setting: str) -> str:
+    """The finding of a setting as one text."""
+    finding = finding_of(table, setting)
+    return f"{finding.headline} {finding.detail}"
 
 
-def in_words(table: ComparisonTable) -> str:
-    """A line per setting."""
-    return "\n".join(f"{setting}: {finding(table, setting)}".removeprefix(": ") for setting in table.settings)
+def findings_text(table: ComparisonTable) -> str:
+    """The findings of all settings, a line each."""
+    return "\n".join(f"{setting}: {finding_text(table, setting)}".removeprefix(": ") for setting in table.settings)
 
 
-def _said(table: ComparisonTable, rows: list[ComparisonRow]) -> Finding:
+def _finding_of_rows(table: ComparisonTable, rows: list[ComparisonRow]) -> Finding:
     if not rows:
         return Finding("No winner: no method finished with every seed.", "")
-    return told({row.label: row.scores[table.metric] for row in rows}, table.metric)
+    return compute_finding({row.label: row.scores[table.metric] for row in rows}, table.metric)
 
 
 def _left_out(row: ComparisonRow, seeds: int) -> str:
-    return f"{row.label} is left out: {len(row.failed)} of {seeds} seeds failed."
+    return f"{row.label} is excluded because {len(row.failed)} of {seeds} seeds failed."

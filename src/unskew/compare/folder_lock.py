@@ -1,4 +1,4 @@
-"""A comparison's folder belongs to one comparison at a time."""
+"""A lock on a comparison's folder, so that only one comparison writes to it at a time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import IO
 
 from unskew.base.errors import UserError
 
-PATIENCE = 20.0  # seconds; processes of a killed comparison need a moment to notice and to save
+LOCK_TIMEOUT = 20.0  # seconds; the workers of a killed comparison need time to notice and to save
 LOG = "workers.log"
 
 
 @contextlib.contextmanager
-def alone(out: Path) -> Iterator[tuple[int, IO[bytes]]]:
-    """The folder's lock and the log of its processes; they inherit the lock, so it holds until all are gone."""
+def lock_folder(out: Path) -> Iterator[tuple[int, IO[bytes]]]:
+    """Lock the folder; yields the lock and the workers' log. Workers inherit the lock, so it holds until all end."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         lock = (out / ".lock").open("w")
     except OSError as error:
         raise _not_writable(out, error) from error
     with lock:
-        _wait_for(lock, out)  # before the log is opened: who goes first may remove it at the end
+        _acquire(lock, out)  # before the log is opened: the process that held the lock may delete the log at its end
         try:
             log = (out / LOG).open("wb")
         except OSError as error:
@@ -39,17 +39,17 @@ def alone(out: Path) -> Iterator[tuple[int, IO[bytes]]]:
 
 
 def _not_writable(out: Path, error: OSError) -> UserError:
-    return UserError(f"{out}: cannot be written ({error.strerror}); choose another --out")
+    return UserError(f"{out}: expected a writable folder, found: {error.strerror}; choose another --out")
 
 
-def _wait_for(lock: IO[str], out: Path) -> None:
-    until = time.monotonic() + PATIENCE
+def _acquire(lock: IO[str], out: Path) -> None:
+    deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise UserError(
-                    f"{out}: another process is writing this comparison; wait for it or choose another --out"
+                    f"{out}: another process is writing to this folder; wait until it ends or choose another --out"
                 ) from None
         time.sleep(0.1)

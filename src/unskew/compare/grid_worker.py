@@ -14,37 +14,37 @@ from pathlib import Path
 from typing import IO, Any
 
 from unskew.base.errors import UserError
-from unskew.base.signals import listen
+from unskew.base.signals import on_signal
 
 INTERRUPTED = 130
 
 
 class ProgressWriter:
-    """Tells the other end how a run goes; nobody there any more is a request to end."""
+    """Reports the progress of a run to the parent process; a closed pipe means that the worker should stop."""
 
     def __init__(self, out: IO[str]) -> None:
         self._out = out
 
-    def tell(self, what: str, **more: Any) -> None:
+    def send(self, event: str, **more: Any) -> None:
         try:
-            self._out.write(json.dumps({"what": what} | more) + "\n")
+            self._out.write(json.dumps({"event": event} | more) + "\n")
             self._out.flush()
         except BrokenPipeError:
             raise KeyboardInterrupt from None
 
     def begin(self, header: list[str], first: int, rounds: int) -> None:
-        self.tell("begin", round=first)
+        self.send("begin", round=first)
 
     def round(self, round: int, accuracy: float | None, best: float) -> None:
-        self.tell("round", round=round, accuracy=accuracy, best=best)
+        self.send("round", round=round, accuracy=accuracy, best=best)
 
     def note(self, text: str) -> None: ...
 
     def end(self) -> None: ...
 
 
-def serve(lines: IO[str], teller: ProgressWriter) -> None:
-    """Play every cell that comes, until the other end closes."""
+def serve(lines: IO[str], progress: ProgressWriter) -> None:
+    """Run every cell that arrives, until the parent closes the pipe."""
     from unskew.config.recipe import validate
     from unskew.runner.run_experiment import run
 
@@ -53,34 +53,34 @@ def serve(lines: IO[str], teller: ProgressWriter) -> None:
         folder = Path(cell["folder"])
         try:
             experiment = validate(cell["experiment"], folder.name)
-            run(experiment, out=folder, resume=True, name=cell["name"], data_dir=cell["data_dir"], show=teller)
+            run(experiment, out=folder, resume=True, name=cell["name"], data_dir=cell["data_dir"], show=progress)
         except UserError as error:
-            teller.tell("failed", why=str(error))
+            progress.send("failed", why=str(error))
         except Exception as error:
             traceback.print_exc()
-            teller.tell("failed", why=f"{type(error).__name__}: {error} (its traceback is in workers.log)")
+            progress.send("failed", why=f"{type(error).__name__}: {error} (traceback in workers.log)")
         else:
-            teller.tell("done")
+            progress.send("done")
 
 
-def _end() -> None:
-    """The first request to end stops the run, which then saves; a second one must not stop the saving."""
+def _interrupt() -> None:
+    """Stop the run, which then saves; further SIGTERMs are ignored so that they cannot interrupt the saving."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def main() -> None:
-    """Ctrl-C reaches every process of a terminal and is for the parent, which then asks to end."""
+    """Ignore Ctrl-C, which reaches every process of the terminal: the parent handles it and sends SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    listen(signal.SIGTERM, _end)
+    on_signal(signal.SIGTERM, _interrupt)
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries may print: keep that out of the JSON lines
     code = 0
     try:
         serve(sys.stdin, ProgressWriter(out))
     except KeyboardInterrupt:
         code = INTERRUPTED
-    # All is closed and written. Python would take torch apart piece by piece, which the comparison waits for: 0.7 s.
+    # Everything is written and closed. A normal exit would tear torch down, and the comparison would wait 0.7 s for it.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

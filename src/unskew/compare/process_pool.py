@@ -1,4 +1,4 @@
-"""Plays cells side by side in processes that live as long as there is work. What is finished is not played again."""
+"""Runs cells in parallel in worker processes that live as long as there is work. Finished cells are not run again."""
 
 from __future__ import annotations
 
@@ -13,101 +13,101 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from unskew.base.environment import cores, pick_device
+from unskew.base.environment import core_count, pick_device
 from unskew.base.errors import UserError
 from unskew.compare.grid import Cell
-from unskew.compare.mps import ProcessStart, sharing
+from unskew.compare.mps import ProcessStart, mps_service
 from unskew.config.experiment import Experiment
-from unskew.results.run_folder import manifest_of
+from unskew.results.run_folder import read_manifest
 
-ON_A_GPU = 6  # runs side by side where one GPU serves all
+RUNS_PER_GPU = 6  # parallel runs that share one GPU
 
-CELLS = "cells"  # the folder of all runs
+CELLS = "cells"  # the subfolder with all runs
 
 
 class GridProgress(Protocol):
-    """Who is told how the cells go."""
+    """Callbacks for the progress of the cells."""
 
     def begin(self, cells: Sequence[Cell], finished: set[str], jobs: int) -> None: ...
 
-    def told(self, cell: Cell, round: int, accuracy: float | None, best: float | None) -> None: ...
+    def update(self, cell: Cell, round: int, accuracy: float | None, best: float | None) -> None: ...
 
-    def over(self, cell: Cell, failure: str | None) -> None: ...
+    def cell_ended(self, cell: Cell, failure: str | None) -> None: ...
 
     def end(self) -> None: ...
 
 
 @dataclass
 class _Worker:
-    """A process, what it is at, and what it has said of its next line."""
+    """A worker process, its current cell, and the bytes of an incomplete line of its output."""
 
     process: subprocess.Popen[bytes]
     cell: Cell | None = None
-    begun: bool = False  # whether it said so of this cell
-    heard: bytearray = field(default_factory=bytearray)
+    begun: bool = False  # whether it has reported progress on this cell
+    buffer: bytearray = field(default_factory=bytearray)
 
-    def give(self, cell: Cell, request: dict[str, Any]) -> None:
+    def send(self, cell: Cell, request: dict[str, Any]) -> None:
         self.cell, self.begun = cell, False
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # its end is noticed where it is listened to
+        with contextlib.suppress(BrokenPipeError):  # `_read` notices that the process has ended
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
 
-    def lines(self) -> list[dict[str, Any]] | None:
-        """What it said since, or None when it ended."""
+    def read_events(self) -> list[dict[str, Any]] | None:
+        """The events since the last call, or None if the process has ended."""
         assert self.process.stdout is not None
         data = os.read(self.process.stdout.fileno(), 1 << 16)
         if not data:
             return None
-        *whole, rest = bytes(self.heard + data).split(b"\n")
-        self.heard = bytearray(rest)
-        return [json.loads(line) for line in whole]
+        *lines, rest = bytes(self.buffer + data).split(b"\n")
+        self.buffer = bytearray(rest)
+        return [json.loads(line) for line in lines]
 
 
 def folder_of(out: Path, cell: Cell) -> Path:
-    """Where a cell's run lies."""
+    """The run folder of a cell."""
     return out / CELLS / cell.name
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run was played to its end. A broken folder is not, and says so when it is played."""
+    """Whether the run in the folder is finished. A broken folder is not; running the cell reports what is wrong."""
     with contextlib.suppress(UserError):
-        manifest = manifest_of(folder)
+        manifest = read_manifest(folder)
         return bool(manifest and manifest["finished"])
     return False
 
 
-def share_out(experiments: Sequence[Experiment], jobs: int | None) -> tuple[int, int]:
-    """Runs side by side, and processes of each: together they fill the cores, or share a GPU."""
+def split_cores(experiments: Sequence[Experiment], jobs: int | None) -> tuple[int, int]:
+    """Number of parallel runs, and of engine workers for each: together they fill the cores, or share a GPU."""
     if _on_a_gpu(experiments):
-        return min(jobs or ON_A_GPU, max(len(experiments), 1)), 1
-    side_by_side = min(jobs or cores(), max(len(experiments), 1))
-    return side_by_side, max(cores() // side_by_side, 1)
+        return min(jobs or RUNS_PER_GPU, max(len(experiments), 1)), 1
+    parallel = min(jobs or core_count(), max(len(experiments), 1))
+    return parallel, max(core_count() // parallel, 1)
 
 
 def _on_a_gpu(experiments: Sequence[Experiment]) -> bool:
     return any(pick_device(e.device).type == "cuda" for e in experiments)
 
 
-def play(
+def run_cells(
     cells: Sequence[Cell],
     out: Path,
-    watch: GridProgress,
-    held: tuple[int, IO[bytes]],
+    progress: GridProgress,
+    lock_and_log: tuple[int, IO[bytes]],
     *,
     name: str = "run",
     jobs: int | None = None,
     data_dir: Path | None = None,
-    meanwhile: Callable[[], None] = lambda: None,
+    while_running: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
-    """Play what is missing; returns why by the name of each cell that failed. An interruption lets all runs save.
+    """Run the missing cells; returns the reason of failure by name of the cell. If interrupted, all runs save first.
 
-    held: the folder's lock and log, from `alone`; meanwhile: what can be done while the first run goes on.
+    lock_and_log: from `lock_folder`. while_running: called once, as soon as the first worker trains.
     """
-    different = {cell.name: cell for cell in cells}
-    finished = {cell for cell in different if is_finished(out / CELLS / cell)}
-    waiting = [cell for key, cell in different.items() if key not in finished]
-    side_by_side, workers = share_out([cell.experiment for cell in waiting], jobs)
+    unique = {cell.name: cell for cell in cells}
+    finished = {key for key in unique if is_finished(out / CELLS / key)}
+    waiting = [cell for key, cell in unique.items() if key not in finished]
+    parallel, workers = split_cores([cell.experiment for cell in waiting], jobs)
     requests = {
         cell.name: {
             "folder": str(folder_of(out, cell)),
@@ -118,120 +118,121 @@ def play(
         for cell in waiting
     }
     try:
-        watch.begin(cells, finished, side_by_side)
-        with sharing(side_by_side > 1 and _on_a_gpu([cell.experiment for cell in waiting])) as start:
-            return _Crew(waiting, requests, watch, *held, start, meanwhile).work(side_by_side)
+        progress.begin(cells, finished, parallel)
+        with mps_service(parallel > 1 and _on_a_gpu([cell.experiment for cell in waiting])) as start:
+            return _Pool(waiting, requests, progress, *lock_and_log, start, while_running).run(parallel)
     finally:
-        watch.end()
+        progress.end()
 
 
-class _Crew:
-    """The processes of one call."""
+class _Pool:
+    """The worker processes of one call of `run_cells`."""
 
     def __init__(
         self,
         waiting: list[Cell],
         requests: dict[str, dict[str, Any]],
-        watch: GridProgress,
+        progress: GridProgress,
         lock: int,
         log: IO[bytes],
         start: ProcessStart,
-        meanwhile: Callable[[], None],
+        while_running: Callable[[], None],
     ) -> None:
-        self._waiting, self._requests, self._watch, self._meanwhile = waiting[::-1], requests, watch, meanwhile
-        self._lock, self._log, self._start, self._idle = lock, log, start, True
+        self._waiting, self._requests, self._progress = waiting[::-1], requests, progress
+        self._lock, self._log, self._start = lock, log, start
+        self._while_running: Callable[[], None] | None = while_running
         self._failed: dict[str, str] = {}
-        self._put_back: set[str] = set()
-        self._ears = selectors.DefaultSelector()
+        self._retried: set[str] = set()
+        self._selector = selectors.DefaultSelector()
         self._workers: list[_Worker] = []
 
-    def work(self, side_by_side: int) -> dict[str, str]:
+    def run(self, parallel: int) -> dict[str, str]:
         try:
-            for _ in range(side_by_side if self._waiting else 0):
-                self._employ()
-            while self._ears.get_map():
-                for key, _ in self._ears.select():
-                    self._listen(key.data)
+            for _ in range(parallel if self._waiting else 0):
+                self._start_worker()
+            while self._selector.get_map():
+                for key, _ in self._selector.select():
+                    self._read(key.data)
             return self._failed
         except BaseException:
             self._stop()
             raise
         finally:
-            self._ears.close()
+            self._selector.close()
 
-    def _employ(self) -> None:
+    def _start_worker(self) -> None:
         command = [sys.executable, "-P", "-m", "unskew.compare.grid_worker"]
-        ours = (self._lock, *self._start.held)
+        inherited = (self._lock, *self._start.keep_open)
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            pass_fds=ours,
+            pass_fds=inherited,
             env=self._start.environment,
         )
         worker = _Worker(process)
         self._workers.append(worker)
-        self._ears.register(process.stdout, selectors.EVENT_READ, worker)  # type: ignore[arg-type]
-        self._next(worker)
+        self._selector.register(process.stdout, selectors.EVENT_READ, worker)  # type: ignore[arg-type]
+        self._assign_next(worker)
 
-    def _next(self, worker: _Worker) -> None:
-        """Another cell, or the end of its work."""
+    def _assign_next(self, worker: _Worker) -> None:
+        """Give the worker another cell, or close its input so that it exits."""
         if self._waiting:
             cell = self._waiting.pop()
-            worker.give(cell, self._requests[cell.name])
+            worker.send(cell, self._requests[cell.name])
         elif worker.process.stdin:
             worker.cell = None
             worker.process.stdin.close()
 
-    def _listen(self, worker: _Worker) -> None:
-        lines = worker.lines()
-        for line in lines or ():
-            self._told(worker, line)
-        if lines is None:
-            self._bury(worker)
+    def _read(self, worker: _Worker) -> None:
+        events = worker.read_events()
+        for event in events or ():
+            self._handle(worker, event)
+        if events is None:
+            self._worker_exited(worker)
 
-    def _told(self, worker: _Worker, line: dict[str, Any]) -> None:
+    def _handle(self, worker: _Worker, event: dict[str, Any]) -> None:
         cell = worker.cell
         assert cell is not None
-        if line["what"] in ("begin", "round"):
+        if event["event"] in ("begin", "round"):
             worker.begun = True
-            self._watch.told(cell, line["round"], line.get("accuracy"), line.get("best"))
-            if self._idle:  # and not before: a process that is starting would have to wait for its core
-                self._idle = False
-                self._meanwhile()
+            self._progress.update(cell, event["round"], event.get("accuracy"), event.get("best"))
+            if self._while_running:  # not earlier, because it would compete with the workers' start for the cores
+                callback, self._while_running = self._while_running, None
+                callback()
             return
-        self._over(cell, line.get("why"))
-        self._next(worker)
+        self._end_cell(cell, event.get("why"))
+        self._assign_next(worker)
 
-    def _over(self, cell: Cell, failure: str | None) -> None:
+    def _end_cell(self, cell: Cell, failure: str | None) -> None:
         if failure is not None:
             self._failed[cell.name] = failure
-        self._watch.over(cell, failure)
+        self._progress.cell_ended(cell, failure)
 
-    def _bury(self, worker: _Worker) -> None:
-        """A process ended: in the middle of a cell that cell failed, and another process takes its place.
+    def _worker_exited(self, worker: _Worker) -> None:
+        """If the process ended in the middle of a cell, mark that cell as failed and start another process.
 
-        A cell that had not begun need not be why, and gets another chance.
+        A cell that had not begun may not be the cause, so it is retried once.
         """
-        self._ears.unregister(worker.process.stdout)  # type: ignore[arg-type]
+        self._selector.unregister(worker.process.stdout)  # type: ignore[arg-type]
         code, cell = worker.process.wait(), worker.cell
         if cell is None:
             return
-        if not worker.begun and cell.name not in self._put_back:
-            self._put_back.add(cell.name)
+        if not worker.begun and cell.name not in self._retried:
+            self._retried.add(cell.name)
             self._waiting.append(cell)
         else:
-            self._over(
+            self._end_cell(
                 cell,
-                f"its process ended unexpectedly (exit code {code}), most likely for want of memory; "
+                f"its process ended unexpectedly (exit code {code}), most likely out of memory; "
                 "see workers.log and try --jobs 1",
             )
         if self._waiting:
-            self._employ()
+            self._start_worker()
 
     def _stop(self) -> None:
-        """Ask all to save and end; who stops a second time does not wait for that."""
+        """Ask all workers to save and exit; a second interruption kills them."""
         alive = [worker.process for worker in self._workers if worker.process.poll() is None]
         try:
             for process in alive:
@@ -245,7 +246,7 @@ class _Crew:
 
 
 def _with_workers(experiment: Experiment, workers: int) -> Experiment:
-    """A number that the recipe gives stays."""
+    """Set engine.workers unless the recipe sets it."""
     if experiment.engine.workers is not None:
         return experiment
     return experiment.model_copy(update={"engine": experiment.engine.model_copy(update={"workers": workers})})

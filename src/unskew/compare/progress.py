@@ -1,4 +1,4 @@
-"""A comparison as a person watches it: a live table, or plain lines without a terminal. All of it on standard error."""
+"""Progress of a comparison on standard error: a live table, or plain lines if it is not a terminal."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from unskew.compare.grid import Cell
 
 @dataclass
 class _Progress:
-    """How far a run is."""
+    """Progress of one run."""
 
     rounds: int
     round: int = 0
-    began: int = 0  # the round it went on from
+    began: int = 0  # the round from which it was resumed
     accuracy: float | None = None
-    state: str = "waits"
+    state: str = "waiting"  # then running, then done or failed; finished: before this call
 
     def text(self) -> str:
-        if self.state in ("waits", "failed"):
+        if self.state in ("waiting", "failed"):
             return self.state
         accuracy = "" if self.accuracy is None else f" {self.accuracy:5.2f} %"
-        return f"{self.round}/{self.rounds}{accuracy}" if self.state == "plays" else f"done{accuracy}"
+        return f"{self.round}/{self.rounds}{accuracy}" if self.state == "running" else f"done{accuracy}"
 
 
 class TerminalProgress:
-    """Follows all cells; equal experiments are one run."""
+    """Shows all cells; equal experiments are one run."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True, highlight=False)
@@ -42,35 +42,35 @@ class TerminalProgress:
 
     def begin(self, cells: Sequence[Cell], finished: set[str], jobs: int) -> None:
         self._cells, self._began = cells, time.monotonic()
-        self._warm: float | None = None  # when the first process was ready
+        self._ready: float | None = None  # when the first worker was ready
         self._runs = {cell.name: _Progress(cell.experiment.rounds) for cell in cells}
         for name in finished:
             run = self._runs[name]
-            run.state, run.round, run.began = "before", run.rounds, run.rounds
-        before = f", {len(finished)} finished before" if finished else ""
+            run.state, run.round, run.began = "finished", run.rounds, run.rounds
+        before = f", {len(finished)} already finished" if finished else ""
         missing = len(self._runs) > len(finished)
-        how = f", {jobs} side by side; Ctrl-C is safe" if missing else ""
-        self.console.print(f"compare    {len(self._runs)} runs{before}{how}")
+        parallel = f", {jobs} in parallel; Ctrl-C is safe" if missing else ""
+        self.console.print(f"compare    {len(self._runs)} runs{before}{parallel}")
         if self.console.is_terminal and missing:
             self._live = Live(get_renderable=self._table, console=self.console, refresh_per_second=4)
             self._live.start()
 
-    def told(self, cell: Cell, round: int, accuracy: float | None, best: float | None) -> None:
-        run, self._warm = self._runs[cell.name], self._warm or time.monotonic()
-        if run.state != "plays":
-            run.state, run.began = "plays", round
+    def update(self, cell: Cell, round: int, accuracy: float | None, best: float | None) -> None:
+        run, self._ready = self._runs[cell.name], self._ready or time.monotonic()
+        if run.state != "running":
+            run.state, run.began = "running", round
         run.round, run.accuracy = round, run.accuracy if accuracy is None else accuracy
 
-    def over(self, cell: Cell, failure: str | None) -> None:
+    def cell_ended(self, cell: Cell, failure: str | None) -> None:
         run = self._runs[cell.name]
         run.state = "failed" if failure else "done"
-        run.rounds = run.round  # nothing of it is missing any more
+        run.rounds = run.round  # no rounds remain, even if it failed or stopped early
         if self._live is None:
-            what = f"failed: {failure}" if failure else f"final {run.accuracy:.2f} %" if run.accuracy else "done"
-            ended = sum(run.state in ("done", "failed", "before") for run in self._runs.values())
-            words = ", ".join(word for word in (cell.label, cell.setting, f"seed {cell.seed}") if word)
+            result = f"failed: {failure}" if failure else f"final {run.accuracy:.2f} %" if run.accuracy else "done"
+            ended = sum(run.state in ("done", "failed", "finished") for run in self._runs.values())
+            name = ", ".join(word for word in (cell.label, cell.setting, f"seed {cell.seed}") if word)
             self.console.print(
-                f"{ended}/{len(self._runs)}  {words}: {what}  {self._left()} left", soft_wrap=True, markup=False
+                f"{ended}/{len(self._runs)}  {name}: {result}  {self._left()} left", soft_wrap=True, markup=False
             )
 
     def end(self) -> None:
@@ -78,14 +78,14 @@ class TerminalProgress:
             self._live.stop()
 
     def _left(self) -> str:
-        """From the rounds played so far, all rounds alike."""
-        played = sum(run.round - run.began for run in self._runs.values())
+        """Time left, assuming that all rounds take as long as those so far."""
+        done = sum(run.round - run.began for run in self._runs.values())
         missing = sum(run.rounds - run.round for run in self._runs.values())
         if not missing:
             return "0 s"
-        if not played or self._warm is None:
+        if not done or self._ready is None:
             return "?"
-        seconds = missing * (time.monotonic() - self._warm) / played
+        seconds = missing * (time.monotonic() - self._ready) / done
         return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
     def _table(self) -> Table:

@@ -1,4 +1,4 @@
-"""Choosing without the test set: rounds and candidates by accuracy on held-out training rows."""
+"""Selection without the test set: choose rounds and candidates by accuracy on held-out training rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SelectedRound:
 
 
 def choose_round(metrics: pd.DataFrame) -> SelectedRound:
-    """Of one run. The test rows are looked up after the round is fixed; the untrained model does not count."""
+    """Choose the round of one run. Test accuracy is read only after the round is fixed; round 0 does not count."""
     rows = metrics[(metrics["who"] == "server") & (metrics["metric"] == "accuracy") & (metrics["round"] > 0)]
     validation = rows[rows["split"] == "validation"].sort_values("round")
     chosen = validation.iloc[int(validation["value"].to_numpy().argmax())]
@@ -27,12 +27,12 @@ def choose_round(metrics: pd.DataFrame) -> SelectedRound:
     return SelectedRound(int(chosen["round"]), float(chosen["value"]), float(test["value"].iloc[0]))
 
 
-def choose_candidate(found: Mapping[str, Mapping[int, SelectedRound]]) -> str:
-    """Of candidate -> seed -> choice, the candidate with the best mean validation accuracy; the first of equals.
+def choose_candidate(selected: Mapping[str, Mapping[int, SelectedRound]]) -> str:
+    """The candidate with the best mean validation accuracy, the first of equals. selected: candidate -> seed -> round.
 
-    Means over other seeds would not compare, so candidates that miss some are left out if any has all.
+    Means over different seeds are not comparable, so only candidates with the largest number of seeds compete.
     """
-    most = max(len(choices) for choices in found.values())
-    whole = {name: choices for name, choices in found.items() if choices and len(choices) == most}
-    means = {name: fmean(choice.validation for choice in choices.values()) for name, choices in whole.items()}
-    return max(means, key=lambda name: means[name]) if means else next(iter(found))
+    most = max(len(rounds) for rounds in selected.values())
+    complete = {name: rounds for name, rounds in selected.items() if rounds and len(rounds) == most}
+    means = {name: fmean(choice.validation for choice in rounds.values()) for name, rounds in complete.items()}
+    return max(means, key=lambda name: means[name]) if means else next(iter(selected))

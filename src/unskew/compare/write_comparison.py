@@ -1,4 +1,4 @@
-"""A comparison's table as CSV, Markdown, LaTeX and for the terminal. Nothing here depends on clock, host or folder."""
+"""A comparison's table as CSV, Markdown, LaTeX and for the terminal, independent of time, host and folder."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from rich import box
 from rich.markup import escape
-from rich.table import Table as Screen
+from rich.table import Table as RichTable
 
 from unskew.compare.comparison_table import MEASURES, ComparisonRow, ComparisonTable
-from unskew.compare.finding_per_setting import in_words
-from unskew.results.atomic_write import write_whole
+from unskew.compare.finding_per_setting import findings_text
+from unskew.results.atomic_write import write_output
 
 Emphasis = Callable[[str], str]
 LATEX = {
@@ -26,22 +26,22 @@ LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "±": r"$\pm$",
-} | {sign: f"\\{sign}" for sign in "&%$#_{}"}
+} | {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 def write(table: ComparisonTable, out: Path) -> None:
-    """All files of the table and the finding."""
+    """Write the table in every format, and the finding."""
     texts = {"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)}
     for kind, text in texts.items():
-        write_whole(out / f"table.{kind}", text.encode())
-    write_whole(out / "finding.txt", f"{in_words(table)}\n".encode())
+        write_output(out / f"table.{kind}", text.encode())
+    write_output(out / "finding.txt", f"{findings_text(table)}\n".encode())
 
 
 def to_csv(table: ComparisonTable) -> str:
-    """One line per row with four decimals; what is not there is empty."""
+    """One line per row, numbers with four decimals; missing values are empty."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    measures = [f"{measure}_{what}" for measure in table.measures for what in ("mean", "std")]
+    measures = [f"{measure}_{statistic}" for measure in table.measures for statistic in ("mean", "std")]
     writer.writerow(["setting", "method", "seeds", *measures, "difference", "low", "high", "notes"])
     for row in table.rows:
         gap = table.gap(row)
@@ -54,15 +54,15 @@ def to_csv(table: ComparisonTable) -> str:
 
 def to_markdown(table: ComparisonTable) -> str:
     """A table with the best means in bold, the caption above it and the finding below."""
-    head, rows = _grid(table, lambda text: f"**{text}**", _markdown)
+    head, rows = _titles_and_rows(table, lambda text: f"**{text}**", _markdown)
     lines = [head, ["---"] * len(head), *rows]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{_markdown(table.caption)}\n\n{body}\n\n{_markdown(in_words(table))}\n"
+    return f"{_markdown(table.caption)}\n\n{body}\n\n{_markdown(findings_text(table))}\n"
 
 
 def to_latex(table: ComparisonTable) -> str:
-    """A plain tabular that needs no package; the caption is a comment."""
-    head, rows = _grid(table, lambda text: f"\\textbf{{{text}}}", escape_latex)
+    """A plain tabular that needs no LaTeX package; the caption is a comment."""
+    head, rows = _titles_and_rows(table, lambda text: f"\\textbf{{{text}}}", escape_latex)
     lines = [_latex_row(line) for line in rows]
     return "\n".join(
         [
@@ -79,15 +79,15 @@ def to_latex(table: ComparisonTable) -> str:
     )
 
 
-def to_screen(table: ComparisonTable) -> Screen:
-    """For the terminal."""
-    head, rows = _grid(table, lambda text: f"[bold]{text}[/bold]", escape)
-    screen = Screen(box=box.SIMPLE_HEAD, pad_edge=False, caption=escape(table.caption), caption_justify="left")
+def to_terminal(table: ComparisonTable) -> RichTable:
+    """The table for rich's console."""
+    head, rows = _titles_and_rows(table, lambda text: f"[bold]{text}[/bold]", escape)
+    rich_table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=escape(table.caption), caption_justify="left")
     for title in head:
-        screen.add_column(title, overflow="fold")
+        rich_table.add_column(title, overflow="fold")
     for row in rows:
-        screen.add_row(*row)
-    return screen
+        rich_table.add_row(*row)
+    return rich_table
 
 
 def escape_latex(text: str) -> str:
@@ -95,11 +95,11 @@ def escape_latex(text: str) -> str:
     >>> escape_latex("s=2_a & 5 %")
     's=2\\_a \\& 5 \\%'
     """
-    return "".join(LATEX.get(sign, sign) for sign in text)
+    return "".join(LATEX.get(character, character) for character in text)
 
 
 def _latex_row(cells: list[str]) -> str:
-    """A bracket or star at its beginning would be taken for an option of the row before."""
+    """A row. `{}` goes before a bracket or star, which LaTeX would take for an option of the row before."""
     text = " & ".join(cells)
     return f"{'{}' if text.startswith(('[', '*')) else ''}{text} \\\\"
 
@@ -108,11 +108,11 @@ def _markdown(text: str) -> str:
     return re.sub(r"([\\|*_<>`])", r"\\\1", text)
 
 
-def _grid(table: ComparisonTable, bold: Emphasis, clean: Emphasis) -> tuple[list[str], list[list[str]]]:
-    """Titles and cells as text: the same in every form but for emphasis and escapes."""
+def _titles_and_rows(table: ComparisonTable, bold: Emphasis, clean: Emphasis) -> tuple[list[str], list[list[str]]]:
+    """Titles and cells as text, the same in every format except for emphasis and escapes."""
     several, noted = table.settings != [""], any(row.remarks for row in table.rows)
     titles = ["setting"] * several + ["method", *(MEASURES[measure] for measure in table.measures)]
-    titles += [f"difference to {_baseline(table)}, 95 % ({MEASURES[table.metric]})"]
+    titles += [f"method − {_baseline(table)}, 95 % CI ({MEASURES[table.metric]})"]
     titles += ["notes"] * noted
     rows = []
     for row in table.rows:
@@ -125,7 +125,7 @@ def _grid(table: ComparisonTable, bold: Emphasis, clean: Emphasis) -> tuple[list
 
 
 def _baseline(table: ComparisonTable) -> str:
-    """Candidates may differ between settings, and then the method's own name holds for all of them."""
+    """Name of the baseline: its label, or the method's own name if candidates differ between settings."""
     rows = [table.baseline(setting) for setting in table.settings]
     for names in ({row.label for row in rows}, {row.method for row in rows}):
         if len(names) == 1:
@@ -146,7 +146,7 @@ def _gap(table: ComparisonTable, row: ComparisonRow) -> str:
         return "-"
     if gap.pairs < 2:
         return f"{gap.mean:+.2f} (one seed)"
-    # Differences that are equal at every seed have no spread to tell anything by.
+    # Without spread (the same difference with every seed) an interval cannot be estimated.
     return f"{gap.mean:+.2f} " + (f"[{gap.low:+.2f}, {gap.high:+.2f}]" if math.isfinite(gap.low) else "(no interval)")
 
 

@@ -1,4 +1,4 @@
-"""The schema of a run: every key, its type, its limits, its default. Unknown keys and impossible values stop here."""
+"""The schema of a run: every key with its type, limits and default. Unknown keys and invalid values are refused."""
 
 from __future__ import annotations
 
@@ -12,64 +12,68 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from unskew.base.config_base import ConfigSection, NamedSection
-from unskew.base.errors import one_of
+from unskew.base.errors import expected_one_of
 from unskew.config.local_config import LocalConfig
 from unskew.config.stop_config import StopConfig
-from unskew.config.track_config import TrackConfig, written_as_list
+from unskew.config.track_config import TrackConfig, as_list
 from unskew.data.partition import Partition
 from unskew.engines import engine_registry as engines
 from unskew.models.norms import BatchNormPolicy
 from unskew.protocol import method_registry
 from unskew.protocol.method import Method, hyper_parameters
-from unskew.server.inbox import ReplyPolicy
+from unskew.server.reply_policy import ReplyPolicy
 from unskew.server.sampling import Absence
 
 
 class AugmentConfig(ConfigSection):
     crop: int = Field(0, ge=0, description="pixels of zero padding for a random crop; 4 in FLea and FedLMD")
     flip: bool = Field(False, description="mirror half of the images")
-    cutout: int = Field(0, ge=0, description="side of a blanked square; 16 in FedLMD's code, 0 in its text")
-    frozen: bool = Field(False, description="draw crop and flip of a training row once for all rounds, as FLea's code")
-    test: bool = Field(False, description="crop and flip test rows too, once, as FLea's code")
+    cutout: int = Field(0, ge=0, description="side of a blanked square; 16 in FedLMD's code, 0 in the paper")
+    frozen: bool = Field(
+        False, description="draw crop and flip of a training row once for all rounds, like FLea's code"
+    )
+    test: bool = Field(False, description="also crop and flip the test rows, once, like FLea's code")
 
     @model_validator(mode="after")
-    def _can_be_stored(self) -> Self:
+    def _no_stored_cutout(self) -> Self:
         if self.cutout and (self.frozen or self.test):
             raise ValueError(
-                "expected no cutout with frozen or test: it comes after normalisation; type data.augment.cutout=0"
+                "expected no cutout with frozen or test, because cutout follows normalisation; type "
+                "data.augment.cutout=0"
             )
         return self
 
 
 class DataConfig(NamedSection):
     name: str = Field("digits", description="a dataset's name, hf:NAME, a path ending in .npz, or a folder of images")
-    test: float | None = Field(
-        None, gt=0, lt=1, description="share of test rows, for data that come without a test set"
-    )
+    test: float | None = Field(None, gt=0, lt=1, description="share of test rows, for datasets without a test set")
     validation: float = Field(0.0, ge=0, lt=1, description="share of training rows held out, by class")
     verify: bool = Field(True, description="compare files with the official checksums")
     augment: AugmentConfig = AugmentConfig()
 
 
 class ModelConfig(NamedSection):
-    name: str = Field("mlp", description="a model of the zoo")
+    name: str = Field("mlp", description="a model of the zoo, see `unskew models`")
     batchnorm: BatchNormPolicy = Field(
-        "average", description="average like weights; local: stays with the client (FedBN); frozen; group: GroupNorm"
+        "average",
+        description="average: like weights; local: per client (FedBN); frozen: fixed statistics; group: GroupNorm",
     )
 
 
 class EngineConfig(NamedSection):
     name: str = Field("auto", description="auto: stacked on a GPU, loop on the CPU; plain is for debugging")
-    workers: int | None = Field(None, ge=1, description="processes of the loop engine; empty means the cores")
+    workers: int | None = Field(None, ge=1, description="processes of the loop engine; default: the number of cores")
 
     @field_validator("name")
     @classmethod
     def _registered(cls, value: str) -> str:
         known = engines.names()
         if value not in known:
-            # The type and context of a Literal's error, so that a recipe's mistake is explained in the same words.
+            # With the type and context of a Literal's error, a recipe's mistake is explained in the same words.
             listed = ", ".join(map(repr, known))
-            raise PydanticCustomError("literal_error", "{text}", {"expected": listed, "text": one_of(known, value)})
+            raise PydanticCustomError(
+                "literal_error", "{text}", {"expected": listed, "text": expected_one_of(known, value)}
+            )
         return value
 
 
@@ -78,24 +82,24 @@ class EvaluateConfig(ConfigSection):
 
 
 class RecordConfig(ConfigSection):
-    rounds: tuple[int, ...] = Field((), description="rounds whose messages are kept in full")
+    rounds: tuple[int, ...] = Field((), description="rounds whose messages are recorded in full")
     clients: tuple[int, ...] | Literal["all"] = Field(
-        "all", description="clients whose messages are kept in those rounds"
+        "all", description="clients whose messages are recorded in those rounds"
     )
 
-    def keeps(self, round: int, client: int) -> bool:
+    def should_record(self, round: int, client: int) -> bool:
         return round in self.rounds and (self.clients == "all" or client in self.clients)
 
 
 class AbsenceConfig(ConfigSection):
-    clients: tuple[int, ...] = Field(description="who cannot be reached")
-    rounds: tuple[int, int] = Field(description="from the first of these rounds until before the second")
+    clients: tuple[int, ...] = Field(description="clients that cannot be reached")
+    rounds: tuple[int, int] = Field(description="[first, end]: absent from round first up to, not including, round end")
 
     @field_validator("rounds")
     @classmethod
-    def _rising(cls, value: tuple[int, int]) -> tuple[int, int]:
+    def _first_before_end(cls, value: tuple[int, int]) -> tuple[int, int]:
         if not 1 <= value[0] < value[1]:
-            raise ValueError("expected [first, end) with 1 <= first < end")
+            raise ValueError("expected [first, end] with 1 <= first < end")
         return value
 
     def absence(self) -> Absence:
@@ -103,7 +107,7 @@ class AbsenceConfig(ConfigSection):
 
 
 class CheckpointConfig(ConfigSection):
-    seconds: float = Field(5.0, ge=0, description="least time between checkpoints; 0 saves after every round")
+    seconds: float = Field(5.0, ge=0, description="shortest time between checkpoints; 0 saves after every round")
 
 
 class Experiment(ConfigSection):
@@ -112,41 +116,46 @@ class Experiment(ConfigSection):
     method: list[str | dict[str, dict[str, Any]]] = Field(["fedavg"], description="name, a+b, or a list with settings")
     rounds: int = Field(20, ge=1)
     seed: int = Field(0, ge=0, lt=2**32)
-    participation: float = Field(1.0, gt=0, le=1, description="share of the clients in a round")
-    weights: Literal["samples", "uniform"] = Field("samples", description="how clients count in the mean")
+    participation: float = Field(1.0, gt=0, le=1, description="share of the clients sampled in a round")
+    weights: Literal["samples", "uniform"] = Field(
+        "samples", description="weights of the clients in the mean: by number of rows, or equal"
+    )
     data: DataConfig = DataConfig()
     partition: Partition = Field(default={"name": "iid", "clients": 10}, validate_default=True)
     model: ModelConfig = ModelConfig()
     local: LocalConfig = LocalConfig()
     engine: EngineConfig = EngineConfig()
-    device: str = Field("auto", description="auto: a GPU if there is one; or cpu, cuda, cuda:1")
+    device: str = Field("auto", description="auto: a GPU if available; or cpu, cuda, cuda:1")
     precision: Literal["float32", "tf32", "bf16", "float64"] = Field(
-        "float32", description="tf32: products in TF32; bf16: activations and products in bf16, weights in float32"
+        "float32", description="tf32: matmuls in TF32; bf16: activations and matmuls in bf16, weights in float32"
     )
     evaluate: EvaluateConfig = EvaluateConfig()
     record: RecordConfig = RecordConfig()
     preset: Literal["paper", "released"] = Field(
         "paper",
-        description="paper: as the text says; released: as its code does (clients sampled from the round alone)",
+        description="paper: as published; released: as the authors' code does (clients sampled from the round alone)",
     )
     absence: tuple[AbsenceConfig, ...] = ()
     quorum: float | None = Field(
-        None, gt=0, le=1, description="share of the sampled clients that must answer; below it the model stays as it is"
+        None,
+        gt=0,
+        le=1,
+        description="share of the sampled clients that must answer; below it the round leaves the model unchanged",
     )
     on_bad_loss: Literal["stop", "refuse"] = Field(
-        "stop", description="a loss that is nan or infinite stops the run, or only that client's reply is refused"
+        "stop", description="on a nan or infinite loss: stop the run, or refuse only that client's reply"
     )
     max_norm: Annotated[float, Field(gt=0)] | dict[str, Annotated[float, Field(gt=0)]] | None = Field(
         None, description="largest norm of a client's update; or of anything it sends: {average/weights: 10}"
     )
     checkpoint: CheckpointConfig = CheckpointConfig()
     stop: StopConfig | None = Field(None, description="when to stop before the last round")
-    track: tuple[TrackConfig, ...] = Field((), description="tensorboard, mlflow or wandb: who else is told every round")
+    track: tuple[TrackConfig, ...] = Field((), description="loggers that get every round: tensorboard, mlflow or wandb")
 
     @field_validator("method", mode="before")
     @classmethod
     def _method(cls, value: Any) -> Any:
-        return written_out(value)
+        return expand_method(value)
 
     @field_validator("device")
     @classmethod
@@ -158,7 +167,7 @@ class Experiment(ConfigSection):
     @field_validator("track", mode="before")
     @classmethod
     def _track(cls, value: Any) -> Any:
-        return written_as_list(value)
+        return as_list(value)
 
     @field_validator("partition", mode="before")
     @classmethod
@@ -169,11 +178,11 @@ class Experiment(ConfigSection):
 
     @model_validator(mode="after")
     def _known_clients(self) -> Experiment:
-        """Ids beyond the number of clients, where the partition gives it."""
+        """Refuse ids beyond the number of clients, if the partition gives it."""
         clients = self.partition.clients
-        named = {"absence": [k for a in self.absence for k in a.clients]}
-        named["record"] = list(self.record.clients) if self.record.clients != "all" else []
-        for key, ids in named.items():
+        ids_by_key = {"absence": [k for a in self.absence for k in a.clients]}
+        ids_by_key["record"] = list(self.record.clients) if self.record.clients != "all" else []
+        for key, ids in ids_by_key.items():
             unknown = [k for k in ids if k < 0 or (clients is not None and k >= clients)]
             if unknown:
                 last = "the last client" if clients is None else clients - 1
@@ -186,7 +195,7 @@ class Experiment(ConfigSection):
             parts = self.create_method().parts
             known = [f"{part.name}/{name}" for part in parts for name in (*part.sends, *part.shares)]
             if unknown := [name for name in self.max_norm if name not in known]:
-                raise ValueError(f"max_norm: {one_of(known, unknown[0])}")
+                raise ValueError(f"max_norm: {expected_one_of(known, unknown[0])}")
         return self
 
     @model_validator(mode="after")
@@ -197,11 +206,11 @@ class Experiment(ConfigSection):
         return self
 
     def reply_policy(self) -> ReplyPolicy:
-        """When a reply is refused, and how many a round needs."""
+        """When a reply is refused, and how many replies a round needs."""
         return ReplyPolicy(self.quorum, self.on_bad_loss, self.max_norm)
 
     def create_method(self) -> Method:
-        """The parts, validated."""
+        """The method with its parts, validated."""
         return replace(method_registry.create(method_registry.resolve(self.method)), preset=self.preset)
 
     @property
@@ -213,32 +222,34 @@ class Experiment(ConfigSection):
         """Every key with its value, as plain data for YAML."""
         return self.model_dump(mode="json")
 
-    def counting(self) -> dict[str, Any]:
-        """The keys that may change a result."""
+    def identity_settings(self) -> dict[str, Any]:
+        """The settings that may change a result."""
         plain = self.resolved()
         for key in ("checkpoint", "record", "track"):
             del plain[key]
-        if self.stop is None:  # a run that never heard of stopping is the same run
+        if self.stop is None:  # keeps the identity of runs from before this key existed
             del plain["stop"]
         augment = self.data.augment
-        for key in ("frozen", "test"):  # nor is one another run that augments nothing for good
+        for key in ("frozen", "test"):  # these two have no effect without a crop or flip
             if not (getattr(augment, key) and (augment.crop or augment.flip)):
                 del plain["data"]["augment"][key]
-        for key in ("quorum", "on_bad_loss", "max_norm"):  # nor is one that leaves these at their defaults
+        for key in ("quorum", "on_bad_loss", "max_norm"):  # at their defaults, these do not change the identity either
             if plain[key] == type(self).model_fields[key].default:
                 del plain[key]
         del plain["engine"]["workers"]
         return plain
 
+    counting = identity_settings  # the old name, for one version
+
     def identity(self) -> str:
-        """Eight characters that change with anything that may change a result."""
-        plain = self.counting()
+        """Eight hexadecimal characters that change with any setting that may change a result."""
+        plain = self.identity_settings()
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def written_out(spec: Any) -> list[Any]:
-    """A method specification as names followed by every setting of every part; reading it again changes nothing."""
+def expand_method(spec: Any) -> list[Any]:
+    """A method specification as names followed by every setting of every part; expanding it again changes nothing."""
     parts = method_registry.create(method_registry.resolve(spec)).parts
     settings = [{part.name: fields} for part in parts if (fields := hyper_parameters(part))]
     name = method_registry.label(spec)
-    return [*([name] if name in method_registry.METHODS else method_registry.typed_names(spec)), *settings]
+    return [*([name] if name in method_registry.METHODS else method_registry.explicit_names(spec)), *settings]

@@ -1,4 +1,4 @@
-"""The key `track` of a recipe: which loggers are told, and where they write."""
+"""The key `track` of a recipe: which loggers get every round, and where they write."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from unskew.base.config_base import NamedSection
 class TrackConfig(NamedSection):
     name: Literal["tensorboard", "mlflow", "wandb"]
     dir: str | None = Field(
-        None, description="where it writes; tensorboard: in the run's folder, the others: where they always do"
+        None,
+        description="output folder; default for tensorboard: in the run's folder, for the others: their own default",
     )
-    project: str = Field("unskew", description="experiment of mlflow, project of wandb")
-    mode: Literal["offline", "online"] | None = Field(
-        None, description="of wandb: offline, unless this or WANDB_MODE says otherwise"
-    )
+    project: str = Field("unskew", description="experiment in mlflow, project in wandb")
+    mode: Literal["offline", "online"] | None = Field(None, description="of wandb; default: WANDB_MODE, else offline")
 
 
-def written_as_list(value: Any) -> Any:
-    """`track: tensorboard` and `track: {name: wandb}` as lists of one."""
+def as_list(value: Any) -> Any:
+    """`track: tensorboard` and `track: {name: wandb}` as lists with one item."""
     return [value] if isinstance(value, str | dict) else value

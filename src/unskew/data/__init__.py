@@ -1,4 +1,4 @@
-"""Datasets by name, as `load` reads them from one folder that holds the official layouts side by side."""
+"""Load datasets by name from one data folder, which holds each of them in its official layout."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -9,25 +9,25 @@ from typing import TypeAlias
 
 import torch
 
-from unskew.base.errors import UserError, nearest
+from unskew.base.errors import UserError, did_you_mean
 from unskew.data import huggingface
 from unskew.data.arrays import DEFAULT_TEST, from_arrays
 from unskew.data.celeba import celeba
-from unskew.data.checked_files import HOW_TO_SET_ROOT
+from unskew.data.checked_files import DATA_FOLDER_HINT
 from unskew.data.cifar import cifar10, cifar100
 from unskew.data.dataset import Dataset, Split
 from unskew.data.digits import digits
 from unskew.data.har import hapt, ucihar
-from unskew.data.image_folders import cinic10, image_folder, unread
+from unskew.data.image_folders import blank_images, cinic10, image_folder
 from unskew.data.mnist_idx import EMNIST_CLASSES, emnist, fashion_mnist, mnist
 from unskew.data.npz import npz
 
-__all__ = ["Dataset", "Split", "data_root", "from_arrays", "load", "load_labels", "names"]
+__all__ = ["Dataset", "LoadRequest", "Split", "data_root", "dataset", "from_arrays", "load", "load_labels", "names"]
 
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """What was asked of a dataset: the folder of its files, the test fraction (None: its own), seed, and checksums."""
+    """Arguments of `load`: data folder, test fraction (None: the dataset's default), seed, checksum verification."""
 
     name: str
     root: Path
@@ -44,25 +44,25 @@ def load(
 ) -> Dataset:
     """A dataset by name (see `names`), or any `.npz` or folder of images, by path or by name in the data folder.
 
-    Some names take a choice after a colon: `celeba:Male`, `ucihar:total_acc+body_gyro`.
+    Some names take an option after a colon: `celeba:Male`, `ucihar:total_acc+body_gyro`.
 
-    test, seed: fraction and seed of the test split, for data that come without one; verify: check official checksums.
+    test, seed: fraction and seed of the test split, for data without an official one; verify: check official checksums.
     """
     request = LoadRequest(name, data_root(root), test, seed, verify)
-    loader = _LOADERS.get(name) or _CHOOSING.get(name.partition(":")[0])
+    loader = _LOADERS.get(name) or _OPTION_LOADERS.get(name.partition(":")[0])
     if loader is not None:
         return loader(request)
     if name.startswith(huggingface.PREFIX):
-        return huggingface.hub(name, request.root, test=test, seed=seed)
+        return huggingface.load_hub(name, request.root, test=test, seed=seed)
     file = _npz_file(request)
     folder = _image_folder(request) if file is None else None
     if folder is not None:
         return image_folder(folder, test=test, seed=seed)
     if file is None:
         raise UserError(
-            f"expected a dataset among {', '.join(names())}, a path ending in .npz, hf:NAME, or a folder of images, "
-            f"found {name} (and no {name}.npz nor a folder {name} in {request.root}; to look elsewhere, "
-            f"{HOW_TO_SET_ROOT}){nearest(name, names())}"
+            f"expected a dataset ({', '.join(names())}), hf:NAME, or the path of an .npz file or a folder of images, "
+            f"found {name!r}, and {request.root} has neither {name}.npz nor a folder {name}"
+            f"{did_you_mean(name, names())}; to use another folder, {DATA_FOLDER_HINT}"
         )
     return npz(file, test=test, seed=seed)
 
@@ -70,25 +70,35 @@ def load(
 def load_labels(
     name: str, root: str | Path | None = None, *, test: float | None = None, seed: int = 0, verify: bool = True
 ) -> Dataset:
-    """As `load`, for those who look at labels and owners only: where every row is a file of its own, none is opened."""
+    """Like `load`, for callers that need only labels and groups: if every row is a file, no row is read."""
     request = LoadRequest(name, data_root(root), test, seed, verify)
-    loader = _UNREAD.get(name.partition(":")[0])
+    loader = _LABEL_LOADERS.get(name.partition(":")[0])
     if loader is not None:
         return loader(request)
     if name not in _LOADERS and not name.startswith(huggingface.PREFIX) and _npz_file(request) is None:
         folder = _image_folder(request)
         if folder is not None:
-            return image_folder(folder, test=test, seed=seed, gather=unread)
+            return image_folder(folder, test=test, seed=seed, read_rows=blank_images)
     return load(name, root, test=test, seed=seed, verify=verify)
 
 
+def dataset(name: str) -> Callable[[Loader], Loader]:
+    """Register a function from `LoadRequest` to `Dataset` under a name that recipes can use."""
+
+    def register(loader: Loader) -> Loader:
+        _LOADERS[name] = loader
+        return loader
+
+    return register
+
+
 def names() -> tuple[str, ...]:
-    """Names that `load` knows, besides paths of `.npz` files and of folders of images."""
+    """Names that `load` accepts, besides paths of `.npz` files and of image folders."""
     return tuple(sorted(_LOADERS))
 
 
 def data_root(explicit: str | Path | None = None) -> Path:
-    """The folder of the data: the one given, else UNSKEW_DATA, else `unskew` in the user's cache folder."""
+    """The data folder: the argument, else UNSKEW_DATA, else `unskew` in the user's cache folder."""
     if explicit is not None:
         return Path(explicit).expanduser()
     if os.environ.get("UNSKEW_DATA"):
@@ -98,20 +108,20 @@ def data_root(explicit: str | Path | None = None) -> Path:
 
 
 def _npz_file(request: LoadRequest) -> Path | None:
-    """The file a name stands for, None when it is no .npz; a path that leads nowhere is an error."""
+    """The `.npz` file a name refers to, None if the name is not one; a path without a file is an error."""
     given = Path(request.name).expanduser()
     if given.suffix != ".npz":
-        beside = request.root / f"{request.name}.npz"
-        return beside if beside.is_file() else None
+        in_root = request.root / f"{request.name}.npz"
+        return in_root if in_root.is_file() else None
     for file in (given, request.root / given):
         if file.is_file():
             return file
-    nor = "" if given.is_absolute() else f" nor at {request.root / given}"
-    raise UserError(f"expected an .npz file, found none at {given}{nor}; check the path, or {HOW_TO_SET_ROOT}")
+    also = "" if given.is_absolute() else f" or at {request.root / given}"
+    raise UserError(f"expected an .npz file, found none at {given}{also}; check the path, or {DATA_FOLDER_HINT}")
 
 
 def _image_folder(request: LoadRequest) -> Path | None:
-    """The folder a name stands for, if any; like a file, first as a path and then in the data folder."""
+    """The folder a name refers to, if any: as a path, else inside the data folder."""
     given = Path(request.name).expanduser()
     return next((path for path in (given, request.root / given) if request.name and path.is_dir()), None)
 
@@ -121,28 +131,28 @@ def _digits(request: LoadRequest) -> Dataset:
 
 
 def _urbansound(request: LoadRequest) -> Dataset:
-    from unskew.data.urbansound import urbansound8k  # late, since SciPy's signal part is slow to import
+    from unskew.data.urbansound import urbansound8k  # imported here because scipy.signal is slow to import
 
     return urbansound8k(request.root, test=request.test, seed=request.seed)
 
 
-def _clips(request: LoadRequest) -> Dataset:
-    """UrbanSound8K's labels, without a second of sound."""
+def _urbansound_labels(request: LoadRequest) -> Dataset:
+    """UrbanSound8K's labels, with blank rows in place of the sound."""
     from unskew.data.urbansound import urbansound8k
 
-    def blank(root: Path, clips: Sequence[object], seed: int) -> torch.Tensor:
+    def blank_rows(root: Path, clips: Sequence[object], seed: int) -> torch.Tensor:
         return torch.zeros(len(clips), 2, 1, 1)
 
-    return urbansound8k(request.root, test=request.test, seed=request.seed, gather=blank)
+    return urbansound8k(request.root, test=request.test, seed=request.seed, read_rows=blank_rows)
 
 
 def _official(read: Callable[..., Dataset]) -> Loader:
-    """A loader for data whose authors fixed the test rows: asking for another fraction is refused, not ignored."""
+    """A loader for a dataset with official test rows, which refuses a test fraction instead of ignoring it."""
 
     def loader(request: LoadRequest) -> Dataset:
         if request.test is not None:
             raise UserError(
-                f"{request.name}: expected no test fraction, since the dataset has its own test rows, "
+                f"{request.name}: expected no test fraction, because the dataset has official test rows, "
                 f"found {request.test}; leave it out"
             )
         return read(request.root, verify=request.verify)
@@ -150,29 +160,29 @@ def _official(read: Callable[..., Dataset]) -> Loader:
     return loader
 
 
-def _chosen(read: Callable[..., Dataset], keyword: str, parse: Callable[[str], object] = str) -> Loader:
-    """An official loader for data of which a part is chosen after a colon, as in celeba:Male; none is its default."""
+def _official_with_option(read: Callable[..., Dataset], keyword: str, parse: Callable[[str], object] = str) -> Loader:
+    """An official loader that passes the text after a colon, as in celeba:Male, as the argument `keyword`."""
 
     def loader(request: LoadRequest) -> Dataset:
-        _, colon, choice = request.name.partition(":")
-        return _official(partial(read, **({keyword: parse(choice)} if colon else {})))(request)
+        _, colon, option = request.name.partition(":")
+        return _official(partial(read, **({keyword: parse(option)} if colon else {})))(request)
 
     return loader
 
 
-def _joined(choice: str) -> tuple[str, ...]:
-    return tuple(choice.split("+"))
+def _split_plus(option: str) -> tuple[str, ...]:
+    return tuple(option.split("+"))
 
 
-_CHOOSING: Mapping[str, Loader] = {
-    "celeba": _chosen(celeba, "attribute"),
-    "hapt": _chosen(hapt, "channels", _joined),
-    "ucihar": _chosen(ucihar, "channels", _joined),
+_OPTION_LOADERS: Mapping[str, Loader] = {
+    "celeba": _official_with_option(celeba, "attribute"),
+    "hapt": _official_with_option(hapt, "channels", _split_plus),
+    "ucihar": _official_with_option(ucihar, "channels", _split_plus),
 }
 
-# One line per dataset; a dataset that needs more than its root gets a small function like _digits.
-_LOADERS: Mapping[str, Loader] = {
-    **_CHOOSING,
+# One line per dataset; a dataset that needs more than the data folder gets a small function like _digits.
+_LOADERS: dict[str, Loader] = {
+    **_OPTION_LOADERS,
     "cinic10": _official(cinic10),
     "digits": _digits,
     "cifar10": _official(cifar10),
@@ -183,9 +193,9 @@ _LOADERS: Mapping[str, Loader] = {
     **{f"emnist-{variant}": _official(partial(emnist, variant=variant)) for variant in EMNIST_CLASSES},
 }
 
-# The same without opening a file a row.
-_UNREAD: Mapping[str, Loader] = {
-    "celeba": _chosen(partial(celeba, gather=unread), "attribute"),
-    "cinic10": _official(partial(cinic10, gather=unread)),
-    "urbansound8k": _clips,
+# Loaders of datasets with one file per row that read labels only.
+_LABEL_LOADERS: Mapping[str, Loader] = {
+    "celeba": _official_with_option(partial(celeba, read_rows=blank_images), "attribute"),
+    "cinic10": _official(partial(cinic10, read_rows=blank_images)),
+    "urbansound8k": _urbansound_labels,
 }

@@ -1,6 +1,6 @@
-"""Official archives into the data folder: fetched, checked, and unpacked where the readers look for them.
+"""Download, check and unpack official archives into the data folder, where the readers look for them.
 
-Nothing is ever half there: files are written beside their place under another name and renamed when complete.
+Files are written under a temporary name and renamed when complete, so an interrupted command leaves no partial dataset.
 """
 
 import gzip
@@ -20,24 +20,24 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from tempfile import TemporaryDirectory
 from typing import IO, TypeAlias
 
-from unskew.base.errors import UserError, nearest
-from unskew.data.mnist_idx import _MD5_FASHION, _MD5_MNIST  # the one list of these checksums
+from unskew.base.errors import UserError, did_you_mean
+from unskew.data.mnist_idx import _MD5_FASHION, _MD5_MNIST  # the only list of these checksums
 
-Step: TypeAlias = Callable[[int, int | None], None]  # bytes done, bytes in all if known
-TIMEOUT = 60.0  # seconds without an answer
+ProgressCallback: TypeAlias = Callable[[int, int | None], None]  # bytes done, total bytes if known
+TIMEOUT = 60.0  # seconds to wait for a response
 _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Archive:
-    """One official archive: what it holds, where that belongs, and its checksum, None where none is published.
+    """One official archive: its dataset, its destination in the data folder, its checksum (None if none is published).
 
-    top: the folder inside that is wanted, or "" for everything; top is also looked past when the archive lacks it.
+    top_folder: the folder of the archive to unpack; if the archive does not have it, all of its content is unpacked.
     """
 
     dataset: str
-    top: str
-    place: str
+    top_folder: str
+    destination: str
     md5: str | None = None
     url: str | None = None
 
@@ -81,7 +81,7 @@ ARCHIVES: dict[str, Archive] = {
         "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
     ),
 }
-_IDX_PLACES = {"mnist": ("MNIST/raw", _MD5_MNIST), "fashion-mnist": ("FashionMNIST/raw", _MD5_FASHION)}
+_IDX_FOLDERS = {"mnist": ("MNIST/raw", _MD5_MNIST), "fashion-mnist": ("FashionMNIST/raw", _MD5_FASHION)}
 _MIRRORS = {
     "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "fashion-mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -90,7 +90,7 @@ _MIRRORS = {
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to fetch, with the checksum it must have."""
+    """A file to download, with the checksum it must have."""
 
     url: str
     md5: str
@@ -100,169 +100,179 @@ class RemoteFile:
         return self.url.rpartition("/")[2]
 
 
-def remotes() -> dict[str, tuple[RemoteFile, ...]]:
-    """The files to fetch for each dataset that has an official address."""
-    found: dict[str, tuple[RemoteFile, ...]] = {
+def remote_files() -> dict[str, tuple[RemoteFile, ...]]:
+    """The files to download for each dataset that has an official address."""
+    files: dict[str, tuple[RemoteFile, ...]] = {
         a.dataset: (RemoteFile(a.url, a.md5),) for a in ARCHIVES.values() if a.url and a.md5
     }
     for name, address in _MIRRORS.items():
-        files = {file: md5 for file, md5 in _IDX_PLACES[name][1].items() if file.endswith(".gz")}
-        found[name] = tuple(RemoteFile(address + file, md5) for file, md5 in files.items())
-    return found
+        checksums = {file: md5 for file, md5 in _IDX_FOLDERS[name][1].items() if file.endswith(".gz")}
+        files[name] = tuple(RemoteFile(address + file, md5) for file, md5 in checksums.items())
+    return files
 
 
-def unpack(path: Path, root: Path, step: Step = lambda done, total: None, *, verify: bool = True) -> Path:
-    """Unpack one official archive, known by its file name, into the data folder; returns what is now there."""
+def unpack(
+    path: Path, root: Path, progress: ProgressCallback = lambda done, total: None, *, verify: bool = True
+) -> Path:
+    """Unpack one official archive, recognised by its file name, into the data folder; returns the unpacked folder."""
     if not path.is_file():
         raise UserError(f"{path}: expected an archive, found no such file; check the path")
     if path.name in _MD5_MNIST and path.suffix == ".gz":
-        return _place_idx(path, root)
+        return _copy_idx(path, root)
     if path.name not in ARCHIVES:
         raise UserError(
             f"{path}: expected one of {', '.join(ARCHIVES)} or a .gz file of MNIST or Fashion-MNIST, "
-            f"found {path.name}{nearest(path.name, ARCHIVES)}; rename it if it is one of these"
+            f"found {path.name}{did_you_mean(path.name, ARCHIVES)}; if it is one of these, give it its official name"
         )
     archive = ARCHIVES[path.name]
-    place = root / archive.place
-    if place.exists():
-        raise UserError(f"{path}: expected no {place} yet, found one; delete or rename it to unpack again")
+    destination = root / archive.destination
+    if destination.exists():
+        raise UserError(
+            f"{path}: expected to create {destination}, found that it already exists; "
+            "delete or rename it to unpack again"
+        )
     if verify and archive.md5 is not None:
         _check_md5(path, archive.md5)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    destination.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=root, prefix=".unpack-") as folder:
-        inside = Path(folder) / "content"
-        inside.mkdir()
-        _extract(path, inside, step)
-        content = inside / archive.top if (inside / archive.top).is_dir() else inside
-        if archive.md5 is None and not (content / "train").is_dir():  # no checksum: at least the right shape
+        unpacked = Path(folder) / "content"
+        unpacked.mkdir()
+        _extract(path, unpacked, progress)
+        content = unpacked / archive.top_folder if (unpacked / archive.top_folder).is_dir() else unpacked
+        if archive.md5 is None and not (content / "train").is_dir():  # without a checksum, at least check the layout
             raise UserError(
-                f"{path}: expected an archive with the folder train, found none; it is not the official one"
+                f"{path}: expected an archive with a folder train, found none; this is not the official archive, "
+                "download it again"
             )
-        os.replace(content, place)
-    return place
+        os.replace(content, destination)
+    return destination
 
 
-def fetch(name: str, root: Path, step: Callable[[str], Step] = lambda file: lambda done, total: None) -> list[Path]:
-    """Download and unpack a dataset that has an official address; returns what is new in the data folder."""
-    known = remotes()
+def download_dataset(
+    name: str, root: Path, progress: Callable[[str], ProgressCallback] = lambda file: lambda done, total: None
+) -> list[Path]:
+    """Download and unpack a dataset that has an official address; returns the new files or folders."""
+    downloads = remote_files()
     dataset = "emnist" if name.startswith("emnist-") else name
-    if dataset not in known:
+    if dataset not in downloads:
         raise UserError(
-            f"expected a dataset with an address to fetch from, among {', '.join(sorted(known))}, found {name}"
-            f"{nearest(name, known)}; for others, `unskew data` says how to get them"
+            f"expected a dataset that can be downloaded ({', '.join(sorted(downloads))}), found {name}"
+            f"{did_you_mean(name, downloads)}; type unskew data to see how to get the others"
         )
-    wanted = [remote for remote in known[dataset] if not _have(dataset, remote, root)]
+    outstanding = [remote for remote in downloads[dataset] if not _is_present(dataset, remote, root)]
     root.mkdir(parents=True, exist_ok=True)
     new = []
     with TemporaryDirectory(dir=root, prefix=".download-") as folder:
-        for remote in wanted:
-            file = download(remote, Path(folder), step(remote.name))
-            new.append(unpack(file, root, step(remote.name), verify=False))  # checked a moment ago
+        for remote in outstanding:
+            file = download_file(remote, Path(folder), progress(remote.name))
+            new.append(unpack(file, root, progress(remote.name), verify=False))  # download_file has just verified it
             file.unlink()
     return new
 
 
-def _have(dataset: str, remote: RemoteFile, root: Path) -> bool:
-    """Whether this file's content is there already, told before anything large is fetched."""
-    if dataset in _IDX_PLACES:
-        target = root / _IDX_PLACES[dataset][0] / remote.name
+def _is_present(dataset: str, remote: RemoteFile, root: Path) -> bool:
+    """Whether this file's content is in the data folder already, checked before anything large is downloaded."""
+    if dataset in _IDX_FOLDERS:
+        target = root / _IDX_FOLDERS[dataset][0] / remote.name
         return target.is_file() and md5_of(target) == remote.md5
-    return (root / ARCHIVES[remote.name].place).exists()
+    return (root / ARCHIVES[remote.name].destination).exists()
 
 
-def download(remote: RemoteFile, folder: Path, step: Step = lambda done, total: None) -> Path:
-    """Fetch one file into a folder, under its own name only when whole and of the right checksum."""
-    target, part = folder / remote.name, folder / f"{remote.name}.part"
+def download_file(remote: RemoteFile, folder: Path, progress: ProgressCallback = lambda done, total: None) -> Path:
+    """Download one file into a folder; it gets its own name only when it is complete and its checksum is right."""
+    target, partial = folder / remote.name, folder / f"{remote.name}.part"
     folder.mkdir(parents=True, exist_ok=True)
     try:
         try:
-            with urllib.request.urlopen(remote.url, timeout=TIMEOUT) as answer, part.open("wb") as out:
-                length = answer.headers.get("Content-Length")
+            with urllib.request.urlopen(remote.url, timeout=TIMEOUT) as response, partial.open("wb") as out:
+                length = response.headers.get("Content-Length")
                 total = int(length) if length and length.isdecimal() else None
-                done = _copy(answer, out, lambda done: step(done, total))
+                done = _copy(response, out, lambda done: progress(done, total))
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            raise UserError(f"{remote.url}: expected an answer, found: {error}; {_by_hand(remote)}") from error
+            raise UserError(f"{remote.url}: expected a download, found: {error}; {_manual_steps(remote)}") from error
         if total is not None and done != total:
-            raise UserError(f"{remote.url}: expected {total} bytes, found {done}; try again, or {_by_hand(remote)}")
-        _check_md5(part, remote.md5)
-        part.replace(target)
+            raise UserError(
+                f"{remote.url}: expected {total} bytes, found {done}; try again, or {_manual_steps(remote)}"
+            )
+        _check_md5(partial, remote.md5)
+        partial.replace(target)
     finally:
-        part.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
     return target
 
 
-def _by_hand(remote: RemoteFile) -> str:
-    return f"fetch {remote.url} by hand (md5 {remote.md5}) and type: unskew data unpack {remote.name}"
+def _manual_steps(remote: RemoteFile) -> str:
+    return f"download {remote.url} yourself (md5 {remote.md5}) and type: unskew data unpack {remote.name}"
 
 
-def _copy(source: IO[bytes], out: IO[bytes], step: Callable[[int], None]) -> int:
-    """Copy to the end and count the bytes."""
+def _copy(source: IO[bytes], out: IO[bytes], progress: Callable[[int], None]) -> int:
+    """Copy to the end and return the number of bytes."""
     done = 0
     while chunk := source.read(_CHUNK):
         out.write(chunk)
         done += len(chunk)
-        step(done)
+        progress(done)
     return done
 
 
 def md5_of(path: Path) -> str:
-    """The checksum of a file, read in pieces."""
+    """The checksum of a file, read in chunks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def _check_md5(path: Path, md5: str) -> None:
-    found = md5_of(path)
-    if found != md5:
+    actual = md5_of(path)
+    if actual != md5:
         raise UserError(
-            f"{path}: expected md5 {md5}, found {found}; the file is truncated or altered; download it again"
+            f"{path}: expected md5 {md5}, found {actual}; the file is truncated or altered; download it again"
         )
 
 
-def _place_idx(path: Path, root: Path) -> Path:
-    """Copy a .gz file of MNIST or Fashion-MNIST, which share their names and are told apart by checksum."""
-    found = md5_of(path)
-    for place, known in _IDX_PLACES.values():
-        if known.get(path.name) == found:
-            target = root / place / path.name
+def _copy_idx(path: Path, root: Path) -> Path:
+    """Copy a .gz file of MNIST or Fashion-MNIST: both use the same file names, so the checksum decides which it is."""
+    actual = md5_of(path)
+    for folder, checksums in _IDX_FOLDERS.values():
+        if checksums.get(path.name) == actual:
+            target = root / folder / path.name
             target.parent.mkdir(parents=True, exist_ok=True)
-            part = target.with_name(f"{target.name}.part")
-            shutil.copyfile(path, part)
-            part.replace(target)
+            partial = target.with_name(f"{target.name}.part")
+            shutil.copyfile(path, partial)
+            partial.replace(target)
             return target
-    wanted = ", ".join(f"{known[path.name]} ({name})" for name, (_, known) in _IDX_PLACES.items())
+    expected = " or ".join(f"{checksums[path.name]} ({name})" for name, (_, checksums) in _IDX_FOLDERS.items())
     raise UserError(
-        f"{path}: expected md5 {wanted}, found {found}; the file is truncated or altered; download it again"
+        f"{path}: expected md5 {expected}, found {actual}; the file is truncated or altered; download it again"
     )
 
 
-def _extract(path: Path, folder: Path, step: Step) -> None:
+def _extract(path: Path, folder: Path, progress: ProgressCallback) -> None:
     read = _extract_zip if path.suffix == ".zip" else _extract_tar
     broken = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
     try:
-        read(path, folder, step)
+        read(path, folder, progress)
     except (*broken, gzip.BadGzipFile) as error:
         raise UserError(
             f"{path}: expected a complete archive, found: {error}; it is truncated or altered; download it again"
         ) from error
     except OSError as error:
         raise UserError(
-            f"{path}: expected to write under {folder.parent.parent}, found: {error}; free space"
+            f"{path}: expected to write to {folder.parent.parent}, found: {error}; check the free disk space"
         ) from error
 
 
-def _extract_tar(path: Path, folder: Path, step: Step) -> None:
+def _extract_tar(path: Path, folder: Path, progress: ProgressCallback) -> None:
     size = path.stat().st_size
     with path.open("rb") as packed, gzip.open(packed) as plain, tarfile.open(fileobj=plain, mode="r|") as tar:
         for member in tar:
             _check_member(path, member.name, member.isfile() or member.isdir())
             tar.extract(member, folder, set_attrs=False, filter="data")
-            step(packed.tell(), size)
-        while plain.read(_CHUNK):  # to the end, where gzip keeps the checksum of it all
+            progress(packed.tell(), size)
+        while plain.read(_CHUNK):  # gzip verifies its checksum at the end of the stream
             pass
 
 
-def _extract_zip(path: Path, folder: Path, step: Step) -> None:
+def _extract_zip(path: Path, folder: Path, progress: ProgressCallback) -> None:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         for member in members:
@@ -272,14 +282,15 @@ def _extract_zip(path: Path, folder: Path, step: Step) -> None:
         for member in members:
             archive.extract(member, folder)
             done += member.compress_size
-            step(done, total)
+            progress(done, total)
 
 
 def _check_member(path: Path, name: str, plain: bool) -> None:
-    """Refuse what could write outside the folder, on any system."""
+    """Refuse a member that could write outside the folder on any operating system."""
     windows = PureWindowsPath(name)
     if not plain or windows.drive or windows.root or ".." in windows.parts or PurePosixPath(name).is_absolute():
         raise UserError(
             f"{path}: expected plain files and folders inside the archive, found "
-            f"{name if plain else f'{name}, a link or device'}; this is not the official archive; nothing was unpacked"
+            f"{f'the unsafe path {name}' if plain else f'{name}, a link or device'}; this is not the official archive; "
+            "nothing was unpacked"
         )

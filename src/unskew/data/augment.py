@@ -1,4 +1,4 @@
-"""Augmentation on the device, drawn from the plan: random crop with padding, horizontal flip, cutout."""
+"""Augmentation on the device with draws from the plan: random crop with padding, horizontal flip, cutout."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch.nn import functional as F
 
 from unskew.data.dataset import Dataset
 
-STREAM, TRAIN, TEST = 77, 0, 1  # so that no other draws of the same seed are these
-AT_ONCE = 5000  # rows, whose indices are eight times as large as they are
+STREAM, TRAIN, TEST = 77, 0, 1  # stream ids: separate these draws from others with the same seed
+CHUNK_ROWS = 5000  # limits memory: the indices of a row take eight times the bytes of the row
 
 
 @dataclass(frozen=True)
 class Augment:
-    """Crop pads with zeros on the raw pixels; cutout blanks a square centred anywhere, after normalisation."""
+    """Crop pads raw pixels with zeros; cutout zeroes a square with a random centre, after normalisation."""
 
     crop: int = 0  # pixels of padding
     flip: bool = False
@@ -28,8 +28,8 @@ class Augment:
         return bool(self.crop or self.flip or self.cutout)
 
     def draw(self, generator: np.random.Generator, steps: int, batch: int, shape: tuple[int, ...]) -> dict[str, Tensor]:
-        """[steps, batch, ...] choices for rows of `shape` [channels, height, width]."""
-        # Always the same numbers in the same order, so that one option does not change another's draws.
+        """[steps, batch, ...] draws for rows of `shape` [channels, height, width]."""
+        # All numbers are always drawn in the same order, so one option does not change the draws of another.
         numbers = generator.random((steps, batch, 5))
         drawn = {
             "offset": (numbers[..., :2] * (2 * self.crop + 1)).astype(np.int64),
@@ -39,7 +39,7 @@ class Augment:
         return {name: torch.from_numpy(array) for name, array in drawn.items()}
 
     def apply(self, x: Tensor, draw: dict[str, Tensor], prepare: Callable[[Tensor], Tensor]) -> Tensor:
-        """Raw rows [n, c, h, w] to model inputs, with one draw a row."""
+        """Raw rows [n, c, h, w] to model inputs, with one draw per row."""
         height, width = x.shape[-2:]
         rows = torch.arange(height, device=x.device) + draw["offset"][:, :1]
         columns = torch.arange(width, device=x.device).expand(len(x), width)
@@ -47,32 +47,32 @@ class Augment:
         if self.crop or self.flip:
             padded = F.pad(x, (self.crop,) * 4)
             n = torch.arange(len(x), device=x.device)[:, None, None]
-            # Indices on both sides of a slice put the slice last.
+            # Advanced indices on both sides of a slice move the sliced axis to the end.
             x = padded[n, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
         x = prepare(x)
-        return x * self._outside(draw["hole"], height, width).to(x.dtype) if self.cutout else x
+        return x * self._cutout_mask(draw["hole"], height, width).to(x.dtype) if self.cutout else x
 
-    def once(self, x: Tensor, seed: int, split: int) -> Tensor:
-        """Raw rows [n, c, h, w] from raw rows, with crop and flip drawn for good, as in FLea's code."""
-        generator, rows = np.random.default_rng((STREAM, seed, split)), tuple(x.shape[1:])
-        drawn = {name: t[0] for name, t in self.draw(generator, 1, len(x), rows).items()}
-        parts = [slice(first, first + AT_ONCE) for first in range(0, len(x), AT_ONCE)]
-        return torch.cat([self.apply(x[p], {name: t[p] for name, t in drawn.items()}, lambda t: t) for p in parts])
+    def apply_once(self, x: Tensor, seed: int, split: int) -> Tensor:
+        """Raw rows [n, c, h, w] with crop and flip applied once and for all, as in FLea's code."""
+        generator, shape = np.random.default_rng((STREAM, seed, split)), tuple(x.shape[1:])
+        drawn = {name: t[0] for name, t in self.draw(generator, 1, len(x), shape).items()}
+        chunks = [slice(first, first + CHUNK_ROWS) for first in range(0, len(x), CHUNK_ROWS)]
+        return torch.cat([self.apply(x[c], {name: t[c] for name, t in drawn.items()}, lambda t: t) for c in chunks])
 
-    def _outside(self, hole: Tensor, height: int, width: int) -> Tensor:
-        """[n, 1, h, w], 0 inside the square, which the border clips."""
+    def _cutout_mask(self, hole: Tensor, height: int, width: int) -> Tensor:
+        """[n, 1, h, w], False inside the square, which is clipped at the border."""
 
         def inside(centre: Tensor, size: int) -> Tensor:
-            at = torch.arange(size, device=centre.device) - (centre[:, None] - self.cutout // 2)
-            return (at >= 0) & (at < self.cutout)
+            offset = torch.arange(size, device=centre.device) - (centre[:, None] - self.cutout // 2)
+            return (offset >= 0) & (offset < self.cutout)
 
         return ~(inside(hole[:, 0], height)[:, None, :, None] & inside(hole[:, 1], width)[:, None, None, :])
 
 
-def augmented_once(dataset: Dataset, augment: Augment, seed: int, *, train: bool, test: bool) -> Dataset:
-    """The dataset with crop and flip in its training or test rows; validation rows stay as they are."""
+def augment_once(dataset: Dataset, augment: Augment, seed: int, *, train: bool, test: bool) -> Dataset:
+    """The dataset with crop and flip applied to its training or test rows; validation rows stay unchanged."""
     if augment and train:
-        dataset = replace(dataset, train=replace(dataset.train, x=augment.once(dataset.train.x, seed, TRAIN)))
+        dataset = replace(dataset, train=replace(dataset.train, x=augment.apply_once(dataset.train.x, seed, TRAIN)))
     if augment and test:
-        dataset = replace(dataset, test=replace(dataset.test, x=augment.once(dataset.test.x, seed, TEST)))
+        dataset = replace(dataset, test=replace(dataset.test, x=augment.apply_once(dataset.test.x, seed, TEST)))
     return dataset

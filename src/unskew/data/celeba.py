@@ -1,11 +1,11 @@
 """CelebA: aligned faces, one of the 40 attributes as the label, and the person as the group.
 
 celeba/img_align_celeba/*.jpg       202,599 faces of 178 x 218
-celeba/list_attr_celeba.txt         a count, the names of the attributes, then per image its name and a -1 or 1 for each
+celeba/list_attr_celeba.txt         a count, the attribute names, then per image its name and -1 or 1 for each attribute
 celeba/identity_CelebA.txt          name and person of each image
-celeba/list_eval_partition.txt      name and part of each image: 0 train, 1 validation (not read), 2 test
+celeba/list_eval_partition.txt      name and split of each image: 0 train, 1 validation (not read), 2 test
 
-The attribute is chosen after the name of the dataset: `celeba` is `celeba:Smiling`, another is `celeba:Male`.
+The attribute follows the dataset name after a colon, as in `celeba:Male`; `celeba` means `celeba:Smiling`.
 """
 
 from functools import partial
@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from unskew.base.errors import UserError, nearest
-from unskew.data.checked_files import missing, read_checked
+from unskew.base.errors import UserError, did_you_mean
+from unskew.data.checked_files import missing_files_error, read_checked
 from unskew.data.dataset import Dataset, Split
-from unskew.data.image_folders import Gather, open_image, stack
+from unskew.data.image_folders import ReadRows, open_image, read_images
 
-Column: TypeAlias = dict[str, int]  # one number for each image, by the name of its file
+Column: TypeAlias = dict[str, int]  # one number per image, by file name
 
 _IMAGES, _ATTRIBUTES = "img_align_celeba", "list_attr_celeba.txt"
 _IDENTITY, _PARTITION = "identity_CelebA.txt", "list_eval_partition.txt"
@@ -35,11 +35,11 @@ _MD5 = {
 
 
 def celeba(
-    root: Path, attribute: str = "Smiling", *, size: int = 64, verify: bool = True, gather: Gather = stack
+    root: Path, attribute: str = "Smiling", *, size: int = 64, verify: bool = True, read_rows: ReadRows = read_images
 ) -> Dataset:
-    """CelebA from `celeba` under root: uint8 [N, 3, size, size], label 1 where a face has the attribute, else 0.
+    """CelebA from `celeba` under root: uint8 [N, 3, size, size], label 1 if a face has the attribute, else 0.
 
-    Of each 178 x 218 image the centre square of 178 is cut out and resized (bilinear, averaging) to `size`.
+    The 178 x 178 centre square of each 178 x 218 image is resized (bilinear, antialiased) to `size`.
     """
     if not 1 <= size <= _WIDTH:
         raise UserError(f"celeba: expected a size from 1 to {_WIDTH}, found {size}; try 64")
@@ -47,24 +47,24 @@ def celeba(
     lines = _read_lists(root, folder, verify)
     labels = _attribute(folder / _ATTRIBUTES, lines[_ATTRIBUTES], attribute)
     people = _column(folder / _IDENTITY, lines[_IDENTITY])
-    parts = _column(folder / _PARTITION, lines[_PARTITION], (0, 1, 2))
-    _check_same(folder, {_PARTITION: parts, _ATTRIBUTES: labels, _IDENTITY: people})
+    splits = _column(folder / _PARTITION, lines[_PARTITION], (0, 1, 2))
+    _check_same_images(folder, {_PARTITION: splits, _ATTRIBUTES: labels, _IDENTITY: people})
     train, test = (
-        _split(folder / _IMAGES, [name for name, part in parts.items() if part == wanted], labels, people, size, gather)
-        for wanted in (0, 2)
+        _split(folder / _IMAGES, [name for name, s in splits.items() if s == split], labels, people, size, read_rows)
+        for split in (0, 2)
     )
     return Dataset(f"celeba:{attribute}", train, test, (f"not {attribute}", attribute))
 
 
 def _read_lists(root: Path, folder: Path, verify: bool) -> dict[str, list[str]]:
-    """The lines of the three lists, by name of the file."""
+    """The lines of the three lists, by file name."""
     absent = [folder / name for name in _MD5 if not (folder / name).is_file()]
     if not (folder / _IMAGES).is_dir():
         absent.append(folder / _IMAGES)
     if absent:
-        raise missing("celeba", root, [absent])
-    read = {name: read_checked(folder / name, md5=md5, verify=verify) for name, md5 in _MD5.items()}
-    return {name: data.decode("latin-1").splitlines() for name, data in read.items()}
+        raise missing_files_error("celeba", root, [absent])
+    content = {name: read_checked(folder / name, md5=md5, verify=verify) for name, md5 in _MD5.items()}
+    return {name: data.decode("latin-1").splitlines() for name, data in content.items()}
 
 
 def _attribute(path: Path, lines: list[str], attribute: str) -> Column:
@@ -72,51 +72,56 @@ def _attribute(path: Path, lines: list[str], attribute: str) -> Column:
     count, names, rows = lines[0].strip() if lines else "", lines[1].split() if len(lines) > 1 else [], lines[2:]
     if count != str(len(rows)):
         raise UserError(
-            f"{path}: expected as many images as its first line says ({count or 'nothing'}), found {len(rows)}; "
+            f"{path}: expected the number of images in its first line ({count or 'nothing'}), found {len(rows)}; "
             "the file is truncated or altered; download it again"
         )
     if attribute not in names:
         raise UserError(
-            f"celeba: expected an attribute among {', '.join(names)}, found {attribute or 'nothing'}"
-            f"{nearest(attribute, names)}"
+            f"celeba: expected one of the attributes {', '.join(names)}, found {attribute or 'nothing'}"
+            f"{did_you_mean(attribute, names)}"
         )
     return _column(path, rows, (-1, 1), names.index(attribute) + 1, len(names) + 1, skipped=2)
 
 
 def _column(
-    path: Path, lines: list[str], allowed: tuple[int, ...] | None = None, at: int = 1, words: int = 2, skipped: int = 0
+    path: Path,
+    lines: list[str],
+    allowed: tuple[int, ...] | None = None,
+    index: int = 1,
+    words: int = 2,
+    skipped: int = 0,
 ) -> Column:
-    """Word `at` of each line by its first word; lines of another number of words, or another value, are refused."""
+    """Word `index` of each line by its first word; a line with another number of words or another value is refused."""
     column: Column = {}
     texts = None if allowed is None else {str(value) for value in allowed}
     for number, line in enumerate(lines, start=skipped + 1):
-        found = line.split()
-        if len(found) != words or not (found[at].isdecimal() if texts is None else found[at] in texts):
+        fields = line.split()
+        if len(fields) != words or not (fields[index].isdecimal() if texts is None else fields[index] in texts):
             values = "a number" if allowed is None else " or ".join(map(str, allowed))
             raise UserError(
-                f"{path}: expected {words} words per line with {values} as word {at + 1}, "
+                f"{path}: expected {words} words per line with {values} as word {index + 1}, "
                 f"found {line.strip()[:60]!r} in line {number}; download the file again"
             )
-        if found[0] in column:
-            raise UserError(f"{path}: expected every image once, found {found[0]} again in line {number}; remove it")
-        column[found[0]] = int(found[at])
+        if fields[0] in column:
+            raise UserError(f"{path}: expected every image once, found {fields[0]} again in line {number}; remove it")
+        column[fields[0]] = int(fields[index])
     return column
 
 
-def _check_same(folder: Path, columns: dict[str, Column]) -> None:
+def _check_same_images(folder: Path, columns: dict[str, Column]) -> None:
     """Refuse lists that do not name the same images."""
     every: set[str] = set().union(*columns.values())
     for file, column in columns.items():
         absent = sorted(every - column.keys())
         if absent:
             raise UserError(
-                f"{folder / file}: expected a line for {absent[0]}, which another list has, found none "
-                f"({len(absent)} images lack one); the file is truncated or altered; download it again"
+                f"{folder / file}: expected a line for {absent[0]}, which another list contains, found none "
+                f"({len(absent)} images have no line); the file is truncated or altered; download it again"
             )
 
 
-def _split(images: Path, names: list[str], labels: Column, people: Column, size: int, gather: Gather) -> Split:
-    x = gather([images / name for name in names], (3, size, size), partial(_face, size=size))
+def _split(images: Path, names: list[str], labels: Column, people: Column, size: int, read_rows: ReadRows) -> Split:
+    x = read_rows([images / name for name in names], (3, size, size), partial(_face, size=size))
     y = np.array([labels[name] == 1 for name in names], dtype=np.int64)
     return Split(x, torch.from_numpy(y), np.array([people[name] for name in names], dtype=np.int64))
 

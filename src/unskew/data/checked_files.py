@@ -1,4 +1,4 @@
-"""Finding and reading data files: each is read once, hashed as read, and named in every complaint."""
+"""Find, read and check data files; each file is read once, and every error message names its file."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ import numpy as np
 
 from unskew.base.errors import UserError
 
-HOW_TO_SET_ROOT = "set the data folder with the environment variable UNSKEW_DATA or with --data-dir"
+DATA_FOLDER_HINT = "set the data folder with the environment variable UNSKEW_DATA or with --data-dir"
 
 
 def read_checked(path: Path, *, md5: str | None = None, size: int | None = None, verify: bool = True) -> bytes:
-    """Bytes of a file; with `verify`, refused unless they have the official checksum or size, where one is known."""
+    """Bytes of a file; with `verify`, a file without the official checksum or size is refused, if one is known."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -25,30 +25,30 @@ def read_checked(path: Path, *, md5: str | None = None, size: int | None = None,
             "a file whose size differs is truncated or altered; download it again or delete it"
         )
     if md5 is not None:
-        found = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        if found != md5:
+        actual = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        if actual != md5:
             raise UserError(
-                f"{path}: expected md5 {md5}, found {found}; "
+                f"{path}: expected md5 {md5}, found {actual}; "
                 "a file whose checksum differs is truncated or altered; download it again or delete it"
             )
     return data
 
 
-def missing(name: str, root: Path, choices: Sequence[Sequence[Path]]) -> UserError:
-    """The error for a dataset of which no layout is complete; choices: the files of each layout, all in one folder."""
+def missing_files_error(name: str, root: Path, choices: Sequence[Sequence[Path]]) -> UserError:
+    """The error for a dataset without a complete layout; choices: the files of each layout, all in one folder."""
     lines = []
     for files in choices:
         absent = ", ".join(file.name for file in files if not file.is_file())
         lines.append(f"  {files[0].parent.relative_to(root)}: {absent}")
     return UserError(
-        f"{name}: expected its files under {root}, found no complete set; looked for (any one folder is enough):\n"
+        f"{name}: expected its files under {root}, found no complete copy; missing (one complete folder is enough):\n"
         + "\n".join(lines)
-        + f"\ndownload and unpack the official archive there, or {HOW_TO_SET_ROOT}"
+        + f"\ntype unskew data to see how to get the dataset, or {DATA_FOLDER_HINT}"
     )
 
 
 def check_labels(path: Path, y: np.ndarray, classes: int, first: int = 0) -> None:
-    """Refuse labels outside first .. first + classes - 1, naming the file; y: [N]."""
+    """Refuse labels outside first .. first + classes - 1; y: [N]."""
     bad = np.flatnonzero((y < first) | (y >= first + classes))
     if len(bad):
         raise UserError(

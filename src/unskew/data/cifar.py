@@ -1,6 +1,6 @@
-"""CIFAR-10 and CIFAR-100 in the binary and the python (pickled) layout of their home page.
+"""CIFAR-10 and CIFAR-100 in the official binary and python (pickled) layouts.
 
-The pickles are read by `safe_pickle`, which runs nothing. CIFAR-100 uses its 100 fine labels.
+The pickles are read by `safe_pickle`, which executes no code. CIFAR-100 uses its 100 fine labels.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,10 +14,10 @@ import torch
 
 from unskew.base.errors import UserError
 from unskew.data import safe_pickle
-from unskew.data.checked_files import check_labels, missing, read_checked
+from unskew.data.checked_files import check_labels, missing_files_error, read_checked
 from unskew.data.dataset import Dataset, Split
 
-Rows: TypeAlias = tuple[np.ndarray, np.ndarray]  # [N, 3072] uint8 and [N] labels
+ImagesAndLabels: TypeAlias = tuple[np.ndarray, np.ndarray]  # [N, 3072] uint8 and [N] labels
 _PIXELS = 3 * 32 * 32
 
 
@@ -26,7 +26,7 @@ class _Layout:
     folder: str
     train: tuple[str, ...]
     test: str
-    parse: Callable[[Path, bytes], Rows]
+    parse: Callable[[Path, bytes], ImagesAndLabels]
 
     def paths(self, root: Path) -> list[Path]:
         """The training files and, last, the test file."""
@@ -58,16 +58,16 @@ def cifar100(root: Path, *, verify: bool = True) -> Dataset:
 
 
 def _read(name: str, root: Path, layouts: Sequence[_Layout], classes: int, verify: bool) -> tuple[Split, Split]:
-    """Train and test rows of the first layout whose files are all there."""
+    """Train and test rows of the first complete layout."""
     for layout in layouts:
         paths = layout.paths(root)
         if all(path.is_file() for path in paths):
             *train, test = (_read_file(path, layout, classes, verify) for path in paths)
             return _stack(train), _stack([test])
-    raise missing(name, root, [layout.paths(root) for layout in layouts])
+    raise missing_files_error(name, root, [layout.paths(root) for layout in layouts])
 
 
-def _read_file(path: Path, layout: _Layout, classes: int, verify: bool) -> Rows:
+def _read_file(path: Path, layout: _Layout, classes: int, verify: bool) -> ImagesAndLabels:
     key = f"{layout.folder}/{path.name}"
     data = read_checked(path, md5=_MD5.get(key), size=_SIZE.get(key), verify=verify)
     x, y = layout.parse(path, data)
@@ -75,42 +75,42 @@ def _read_file(path: Path, layout: _Layout, classes: int, verify: bool) -> Rows:
     return x, y
 
 
-def _stack(parts: Sequence[Rows]) -> Split:
-    x = np.concatenate([part[0] for part in parts]).reshape(-1, 3, 32, 32)
-    y = np.concatenate([part[1] for part in parts]).astype(np.int64)
+def _stack(batches: Sequence[ImagesAndLabels]) -> Split:
+    x = np.concatenate([x for x, _ in batches]).reshape(-1, 3, 32, 32)
+    y = np.concatenate([y for _, y in batches]).astype(np.int64)
     return Split(torch.from_numpy(x), torch.from_numpy(y))
 
 
-def _binary(path: Path, data: bytes, header: int) -> Rows:
-    """Records of `header` label bytes, the last of them the one used, then the pixels channel by channel."""
+def _binary(path: Path, data: bytes, header: int) -> ImagesAndLabels:
+    """Records of `header` label bytes, of which the last is used, then the pixels channel by channel."""
     record = header + _PIXELS
     if not data or len(data) % record:
         raise UserError(
             f"{path}: expected one or more records of {record} bytes, found {len(data)} bytes "
-            f"({len(data) % record} left over); the file is truncated or of another layout; download it again"
+            f"({len(data) % record} left over); the file is truncated or has another layout; download it again"
         )
     table = np.frombuffer(data, dtype=np.uint8).reshape(-1, record)
     return table[:, header:], table[:, header - 1]
 
 
-def _pickled(path: Path, data: bytes, key: str) -> Rows:
+def _pickled(path: Path, data: bytes, key: str) -> ImagesAndLabels:
     """The arrays under "data" and `key` of a pickled dict, whose keys may be bytes or text."""
     batch = safe_pickle.load(data, path)
     fields = {} if type(batch) is not dict else {_text(k): v for k, v in batch.items()}
     if "data" not in fields or key not in fields:
-        found = ", ".join(fields) or f"no dict but {type(batch).__name__}"
-        raise UserError(f"{path}: expected a pickled dict with data and {key}, found {found}; download it again")
+        content = ", ".join(fields) or f"a value of type {type(batch).__name__}"
+        raise UserError(f"{path}: expected a pickled dict with data and {key}, found {content}; download it again")
     x, y = fields["data"], _integers(fields[key])
     if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != _PIXELS or not len(x):
-        found = f"{x.dtype} {list(x.shape)}" if isinstance(x, np.ndarray) else type(x).__name__
-        raise UserError(f"{path}: expected data as uint8 [N, {_PIXELS}], found {found}; download it again")
+        actual = f"{x.dtype} {list(x.shape)}" if isinstance(x, np.ndarray) else type(x).__name__
+        raise UserError(f"{path}: expected data as uint8 [N, {_PIXELS}], found {actual}; download it again")
     if len(y) != len(x):
         raise UserError(f"{path}: expected {len(x)} integers in {key}, found {len(y)}; download it again")
     return x, y
 
 
 def _integers(labels: object) -> np.ndarray:
-    """A list of small integers as [N] int64; anything else as no labels at all."""
+    """A list of small integers as [N] int64; anything else gives an empty array."""
     if type(labels) is not list or not all(type(label) is int and abs(label) < 2**31 for label in labels):
         return np.empty(0, dtype=np.int64)
     return np.array(labels, dtype=np.int64)
@@ -136,7 +136,7 @@ _MD5 = {
     "cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d",
     "cifar-100-python/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
 }
-# No published checksum of these two single files is known, so their official sizes stand in.
+# No checksum is published for these two files, so their official sizes are checked instead.
 _SIZE = {"cifar-100-binary/train.bin": 50_000 * (2 + _PIXELS), "cifar-100-binary/test.bin": 10_000 * (2 + _PIXELS)}
 
 _NAMES_10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

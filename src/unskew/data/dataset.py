@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from unskew.base.errors import UserError
-from unskew.data.stratified_split import stratified
+from unskew.data.stratified_split import stratified_mask
 
 
-# Identity comparison: comparing tensors field by field would be ambiguous and slow.
+# eq=False: comparing tensors field by field would be ambiguous and slow.
 @dataclass(frozen=True, eq=False)
 class Split:
     """Rows of one split.
@@ -36,7 +36,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Named splits of one classification dataset, checked when made.
+    """Named splits of one classification dataset, validated on creation.
 
     mean, std: one value per channel (dimension 1 of x), on the [0, 1] scale for uint8 data.
     """
@@ -52,11 +52,11 @@ class Dataset:
     def __post_init__(self) -> None:
         if not self.classes:
             raise UserError(f"{self.name}: expected at least one class name, found none")
-        for label, split in self._splits():
-            where = f"{self.name}, {label} split"
-            _check_rows(split, where)
-            check_values(split, where, len(self.classes))
-            self._check_alike(split, where)
+        for split_name, split in self._splits():
+            name = f"{self.name}, {split_name} split"
+            _check_rows(split, name)
+            check_values(split, name, len(self.classes))
+            self._check_same_format(split, name)
         _check_scale(self.name, self.mean, self.std, self.channels)
 
     @property
@@ -66,115 +66,117 @@ class Dataset:
 
     @property
     def channels(self) -> int:
-        """Size of dimension 1 of x, which `mean` and `std` run along."""
+        """Size of dimension 1 of x, the dimension of `mean` and `std`."""
         return self.shape[0]
 
     @property
     def num_classes(self) -> int:
-        """Number of classes, including any that no row has."""
+        """Number of classes, including classes without rows."""
         return len(self.classes)
 
     def prepare(self, x: torch.Tensor) -> torch.Tensor:
-        """Model input from stored rows, on the rows' own device: scaled to [0, 1] if uint8, then standardised.
+        """Model input from stored rows, on the device of the rows: scaled to [0, 1] if uint8, then standardised.
 
-        x: [B, ...] as stored; returns [B, ...] float32, never the same memory as x.
+        x: [B, ...] as stored; returns [B, ...] float32 in new memory.
         """
-        return self.preparer(x.device)(x)
+        return self.input_scaling(x.device)(x)
 
-    def preparer(self, device: torch.device, dtype: torch.dtype = torch.float32) -> "InputScaling":
-        """`prepare` with its constants on a device already, so that no step waits for a copy."""
-        return preparer(self.mean, self.std, self.shape, device, dtype)
+    def input_scaling(self, device: torch.device, dtype: torch.dtype = torch.float32) -> "InputScaling":
+        """`prepare` with its constants already on `device`, so that no step waits for a copy."""
+        return input_scaling(self.mean, self.std, self.shape, device, dtype)
+
+    preparer = input_scaling  # the old name, for one version
 
     def hold_out(self, fraction: float, seed: int) -> "Dataset":
-        """A dataset with `fraction` of the training rows moved to validation, stratified by class, pure in `seed`."""
+        """A dataset with a fraction of the training rows moved to validation: stratified by class, drawn by `seed`."""
         if self.validation is not None:
             raise UserError(
                 f"{self.name}: expected no validation split yet, found one of {len(self.validation)} rows; "
-                "hold rows out once, or leave hold_out away"
+                "hold rows out only once"
             )
-        out = stratified(self.train.y.cpu().numpy(), fraction, seed, self.name)
-        return replace(self, train=self.train.take(~out), validation=self.train.take(out))
+        held_out = stratified_mask(self.train.y.cpu().numpy(), fraction, seed, self.name)
+        return replace(self, train=self.train.take(~held_out), validation=self.train.take(held_out))
 
     def _splits(self) -> list[tuple[str, Split]]:
-        named = [("train", self.train), ("test", self.test)]
-        return named if self.validation is None else [*named, ("validation", self.validation)]
+        splits = [("train", self.train), ("test", self.test)]
+        return splits if self.validation is None else [*splits, ("validation", self.validation)]
 
-    def _check_alike(self, split: Split, where: str) -> None:
-        want, found = self.train.x, split.x
-        if found.shape[1:] != want.shape[1:] or found.dtype != want.dtype:
+    def _check_same_format(self, split: Split, name: str) -> None:
+        train, x = self.train.x, split.x
+        if x.shape[1:] != train.shape[1:] or x.dtype != train.dtype:
             raise UserError(
-                f"{where}: expected rows like the training rows, {list(want.shape[1:])} of {want.dtype}, "
-                f"found {list(found.shape[1:])} of {found.dtype}"
+                f"{name}: expected rows like the training rows, shape {list(train.shape[1:])} and {train.dtype}, "
+                f"found shape {list(x.shape[1:])} and {x.dtype}"
             )
 
 
-def _check_rows(split: Split, where: str) -> None:
-    """Types and lengths of one split."""
+def _check_rows(split: Split, name: str) -> None:
+    """Check the types and lengths of one split."""
     x, y, group = split.x, split.y, split.group
     if x.dtype not in (torch.uint8, torch.float32):
-        raise UserError(f"{where}: expected x as uint8 or float32, found {x.dtype}; convert with x.float()")
+        raise UserError(f"{name}: expected x as uint8 or float32, found {x.dtype}; convert with x.float()")
     if y.dtype != torch.int64 or y.ndim != 1:
-        raise UserError(f"{where}: expected y as int64 of shape [N], found {y.dtype} of shape {list(y.shape)}")
+        raise UserError(f"{name}: expected y as int64 of shape [N], found {y.dtype} of shape {list(y.shape)}")
     if x.ndim < 2:
-        raise UserError(f"{where}: expected x of shape [N, ...], found {list(x.shape)}; try x.reshape(len(x), -1)")
+        raise UserError(f"{name}: expected x of shape [N, ...], found {list(x.shape)}; try x.reshape(len(x), -1)")
     if len(x) != len(y):
-        raise UserError(f"{where}: expected one label per row, found {len(x)} rows in x and {len(y)} labels in y")
+        raise UserError(f"{name}: expected one label per row, found {len(x)} rows in x and {len(y)} labels in y")
     if x.numel() == 0:
-        raise UserError(f"{where}: expected at least one row with values, found x of shape {list(x.shape)}")
+        raise UserError(f"{name}: expected at least one row with values, found x of shape {list(x.shape)}")
     if group is not None and group.shape != (len(y),):
-        raise UserError(f"{where}: expected one group per row, shape [{len(y)}], found {list(group.shape)}")
+        raise UserError(f"{name}: expected one group per row, shape [{len(y)}], found {list(group.shape)}")
 
 
-def check_values(split: Split, where: str, classes: int) -> None:
-    """Labels within the classes, and finite numbers."""
+def check_values(split: Split, name: str, classes: int) -> None:
+    """Check that labels are within the classes and that numbers are finite."""
     low, high = int(split.y.min()), int(split.y.max())
     if low < 0 or high >= classes:
-        found = low if low < 0 else high
-        raise UserError(f"{where}: expected labels from 0 to {classes - 1} ({classes} classes), found {found}")
+        wrong = low if low < 0 else high
+        raise UserError(f"{name}: expected labels from 0 to {classes - 1} ({classes} classes), found {wrong}")
     if split.x.is_floating_point():
         bad = ~torch.isfinite(split.x)
         if bad.any():
             row = int(bad.flatten(1).any(dim=1).nonzero()[0])
             raise UserError(
-                f"{where}: expected finite numbers in float32, found nan or infinity (first in row {row}); "
+                f"{name}: expected finite numbers in float32, found nan or infinity (first in row {row}); "
                 "clean or rescale x first, for example with numpy.nan_to_num(x)"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class InputScaling:
-    """From stored rows to model inputs, with its numbers to be read by a kernel that does the same.
+    """Scales stored rows to model inputs; kernels that fuse the scaling read its constants.
 
-    centre, width: [c, 1, ...] float32 mean and deviation of each channel, on the rows' device; or both None.
+    mean, std: [c, 1, ...] float32 mean and standard deviation per channel, on the rows' device; or both None.
     """
 
-    centre: Tensor | None
-    width: Tensor | None
+    mean: Tensor | None
+    std: Tensor | None
     dtype: torch.dtype
 
     def __call__(self, x: Tensor) -> Tensor:
-        scaled = _scaled(x)
-        if self.centre is not None and self.width is not None:
-            scaled = scaled.sub_(self.centre).div_(self.width)
+        scaled = _to_unit_scale(x)
+        if self.mean is not None and self.std is not None:
+            scaled = scaled.sub_(self.mean).div_(self.std)
         return scaled.to(self.dtype)
 
 
-def preparer(
+def input_scaling(
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
     shape: Sequence[int],
     device: torch.device,
     dtype: torch.dtype,
 ) -> InputScaling:
-    """From stored rows of `shape` to model inputs: uint8 divided by 255, then standardised by channel where known."""
+    """Scaling of stored rows of `shape`: uint8 is divided by 255, then channels are standardised if `mean` is known."""
     if mean is None or std is None:
         return InputScaling(None, None, dtype)
-    along = (-1, *(1 for _ in shape[1:]))
-    centre, width = (torch.tensor(numbers, device=device).view(along) for numbers in (mean, std))
-    return InputScaling(centre, width, dtype)
+    broadcast = (-1, *(1 for _ in shape[1:]))
+    mean_tensor, std_tensor = (torch.tensor(values, device=device).view(broadcast) for values in (mean, std))
+    return InputScaling(mean_tensor, std_tensor, dtype)
 
 
-def _scaled(x: Tensor) -> Tensor:
+def _to_unit_scale(x: Tensor) -> Tensor:
     """Float32 in new memory; uint8 is divided by 255."""
     out = x.to(torch.float32, copy=True)
     return out.div_(255) if x.dtype == torch.uint8 else out

@@ -1,4 +1,4 @@
-"""What datasets there are, which of them the data folder holds, and how to get the others; nothing is loaded here."""
+"""The catalogue of datasets: which ones the data folder holds, and how to get the others. It loads no rows."""
 
 import gzip
 import struct
@@ -15,46 +15,46 @@ import numpy as np
 from unskew.base.errors import UserError
 from unskew.data.mnist_idx import EMNIST_CLASSES
 
-Rows: TypeAlias = tuple[int, ...]  # training and test rows, or all rows where the split is up to the user
-Count: TypeAlias = Callable[[Sequence[Path]], Rows | None]
+RowCounts: TypeAlias = tuple[int, ...]  # training and test rows, or all rows if the user chooses the split
+Count: TypeAlias = Callable[[Sequence[Path]], RowCounts | None]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One way the files of a dataset may lie: a folder under the data folder, and what must be in it."""
+    """One possible layout of a dataset: a folder in the data folder, and the files and folders it must contain."""
 
     folder: str
     members: tuple[str, ...]
     count: Count = lambda paths: None
 
     def paths(self, root: Path) -> list[Path]:
-        """The members, each as it is found: as named, or else gzipped."""
-        named = [root / self.folder / member for member in self.members]
-        packed = [path.with_name(f"{path.name}.gz") for path in named]
-        return [gz if gz.is_file() and not path.exists() else path for path, gz in zip(named, packed)]
+        """The paths of the members; a gzipped file replaces a plain one that does not exist."""
+        plain = [root / self.folder / member for member in self.members]
+        packed = [path.with_name(f"{path.name}.gz") for path in plain]
+        return [gz if gz.is_file() and not path.exists() else path for path, gz in zip(plain, packed)]
 
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """A dataset: where it may lie, what its authors ask for, how to get it, and what `check` can compare it with."""
+    """A dataset: its layouts, its terms of use, how to get it, and the checksums that `unskew data check` compares."""
 
     name: str
     classes: int | None
     layouts: tuple[Layout, ...]
     terms: str
-    get: str
-    digest: str
+    how_to_get: str
+    checksums: str
 
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """What was found of a dataset; why: the file that is missing or broken."""
+    """Whether a dataset is in the data folder; reason: the file that is missing or broken."""
 
     name: str
     state: Literal["present", "absent", "broken"]
-    where: str
-    why: str = ""
-    rows: Rows | None = None
+    location: str
+    reason: str = ""
+    rows: RowCounts | None = None
     classes: int | None = None
     entry: DatasetEntry | None = field(default=None, repr=False)
 
@@ -65,36 +65,36 @@ def survey(root: Path) -> list[DatasetStatus]:
 
 
 def status(entry: DatasetEntry, root: Path) -> DatasetStatus:
-    """The state of one dataset by its file names, sizes and headers."""
-    partly = ""
+    """The state of one dataset, judged by file names, sizes and headers."""
+    incomplete = ""
     for layout in entry.layouts:
         paths = layout.paths(root)
         absent = [path for path in paths if not path.exists()]
         if not absent:
             return _complete(entry, layout, paths)
-        if len(absent) < len(paths) and not partly:
-            partly = f"{absent[0].relative_to(root)} is missing ({len(absent)} of {len(paths)})"
-    where = " or ".join(layout.folder for layout in entry.layouts)
+        if len(absent) < len(paths) and not incomplete:
+            incomplete = f"{absent[0].relative_to(root)} is missing ({len(absent)} of {len(paths)})"
+    location = " or ".join(layout.folder for layout in entry.layouts)
     if not entry.layouts:
         return DatasetStatus(
             entry.name, "present", "part of scikit-learn", rows=(1797,), classes=entry.classes, entry=entry
         )
     return DatasetStatus(
-        entry.name, "broken" if partly else "absent", where, partly, classes=entry.classes, entry=entry
+        entry.name, "broken" if incomplete else "absent", location, incomplete, classes=entry.classes, entry=entry
     )
 
 
 def _complete(entry: DatasetEntry, layout: Layout, paths: Sequence[Path]) -> DatasetStatus:
-    told = partial(DatasetStatus, entry.name, where=layout.folder, classes=entry.classes, entry=entry)
+    make_status = partial(DatasetStatus, entry.name, location=layout.folder, classes=entry.classes, entry=entry)
     empty = [path.name for path in paths if path.is_file() and path.stat().st_size == 0]
     if empty:
-        return told(state="broken", why=f"{empty[0]} is empty")
+        return make_status(state="broken", reason=f"{empty[0]} is empty")
     try:
-        return told(state="present", rows=layout.count(paths))
+        return make_status(state="present", rows=layout.count(paths))
     except UserError as error:
-        return told(state="broken", why=str(error))
+        return make_status(state="broken", reason=str(error))
     except OSError as error:
-        return told(state="broken", why=f"{layout.folder}: {error.strerror or error}")
+        return make_status(state="broken", reason=f"{layout.folder}: {error.strerror or error}")
 
 
 def _npz_files(root: Path) -> Iterator[DatasetStatus]:
@@ -102,7 +102,7 @@ def _npz_files(root: Path) -> Iterator[DatasetStatus]:
         try:
             with np.load(path, allow_pickle=False) as archive:
                 if not {"x", "y"} <= set(archive.files):
-                    continue  # weights or other arrays, no dataset
+                    continue  # weights or other arrays, not a dataset
                 y = archive["y"]
         except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
             yield DatasetStatus(path.stem, "broken", path.name, f"{path.name}: {error}")
@@ -110,8 +110,8 @@ def _npz_files(root: Path) -> Iterator[DatasetStatus]:
         yield DatasetStatus(path.stem, "present", path.name, rows=(y.size,), classes=len(np.unique(y)))
 
 
-def _count_idx(paths: Sequence[Path]) -> Rows:
-    """Rows by the headers of the two label files, which come second and last."""
+def _count_idx(paths: Sequence[Path]) -> RowCounts:
+    """Row numbers from the headers of the two label files, which come second and last."""
     return _idx_rows(paths[1]), _idx_rows(paths[3])
 
 
@@ -120,48 +120,48 @@ def _idx_rows(path: Path) -> int:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             magic, rows = struct.unpack(">II", file.read(8))
     except (OSError, EOFError, zlib.error, struct.error) as error:
-        raise UserError(f"{path.name} is no complete IDX file ({error})") from error
+        raise UserError(f"{path.name} is not a complete IDX file ({error})") from error
     if magic != 0x801:
-        raise UserError(f"{path.name} is no IDX file of labels (it begins with {magic:08x})")
+        raise UserError(f"{path.name} is not an IDX file of labels (it begins with {magic:08x})")
     return int(rows)
 
 
-def _count_records(paths: Sequence[Path], record: int) -> Rows:
-    """Rows by file size; the last file is the test file."""
+def _count_records(paths: Sequence[Path], record: int) -> RowCounts:
+    """Row numbers from the file sizes; the last file is the test file."""
     sizes = [path.stat().st_size for path in paths]
     for path, size in zip(paths, sizes):
         if size % record:
-            raise UserError(f"{path.name} has {size} bytes, no multiple of {record}")
+            raise UserError(f"{path.name} has {size} bytes, which is not a multiple of {record}")
     return sum(sizes[:-1]) // record, sizes[-1] // record
 
 
-def _count_lines(paths: Sequence[Path]) -> Rows:
-    """Rows by the lines of the two label files, which come first."""
+def _count_lines(paths: Sequence[Path]) -> RowCounts:
+    """Row numbers from the lines of the two label files, which come first."""
     return tuple(len(path.read_bytes().split()) for path in paths[:2])
 
 
-def _count_table(paths: Sequence[Path]) -> Rows:
-    """Rows of a table below its header."""
+def _count_table(paths: Sequence[Path]) -> RowCounts:
+    """Number of lines of a table below its header."""
     return (len(paths[0].read_bytes().splitlines()) - 1,)
 
 
-def _idx(name: str, classes: int, folders: Sequence[str], parts: tuple[str, str], *words: str) -> DatasetEntry:
+def _idx(name: str, classes: int, folders: Sequence[str], prefixes: tuple[str, str], *texts: str) -> DatasetEntry:
     tails = ("images-idx3-ubyte", "labels-idx1-ubyte")
-    members = tuple(f"{part}-{tail}" for part in parts for tail in tails)
-    return DatasetEntry(name, classes, tuple(Layout(folder, members, _count_idx) for folder in folders), *words)
+    members = tuple(f"{prefix}-{tail}" for prefix in prefixes for tail in tails)
+    return DatasetEntry(name, classes, tuple(Layout(folder, members, _count_idx) for folder in folders), *texts)
 
 
-def _har(name: str, folders: Sequence[str], signal: str, *words: str) -> DatasetEntry:
-    axes = [f"{part}/Inertial Signals/{signal}_{axis}_{part}.txt" for part in ("train", "test") for axis in "xyz"]
+def _har(name: str, folders: Sequence[str], signal: str, *texts: str) -> DatasetEntry:
+    axes = [f"{split}/Inertial Signals/{signal}_{axis}_{split}.txt" for split in ("train", "test") for axis in "xyz"]
     subjects = ("train/subject_train.txt", "test/subject_test.txt", "activity_labels.txt")
     members = ("train/y_train.txt", "test/y_test.txt", *subjects, *axes)
-    return DatasetEntry(name, 6, tuple(Layout(folder, members, _count_lines) for folder in folders), *words)
+    return DatasetEntry(name, 6, tuple(Layout(folder, members, _count_lines) for folder in folders), *texts)
 
 
 _BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
 _CIFAR_TERMS = "no licence stated; cite Krizhevsky 2009"
 _MD5 = "md5 of every file"
-_NO_MD5 = "no digest known"
+_NO_MD5 = "no checksum known"
 _FETCH = "unskew data download {0}"
 _EMNIST = [
     _idx(
@@ -180,7 +180,7 @@ ENTRIES: tuple[DatasetEntry, ...] = (
         "digits",
         10,
         (),
-        "see its page at UCI; cite Alpaydin and Kaynak 1998",
+        "see its UCI page; cite Alpaydin and Kaynak 1998",
         "nothing to do",
         "comes with the package",
     ),
@@ -208,14 +208,14 @@ ENTRIES: tuple[DatasetEntry, ...] = (
         ),
         _CIFAR_TERMS,
         _FETCH.format("cifar100"),
-        "md5 of the python files; of the binary ones the size",
+        "md5 of the python files; size of the binary files",
     ),
     _idx(
         "mnist",
         10,
         ("MNIST/raw", "mnist"),
         ("train", "t10k"),
-        "licence: see its home page; cite LeCun et al. 1998",
+        "licence: see its website; cite LeCun et al. 1998",
         _FETCH.format("mnist"),
         _MD5,
     ),
@@ -263,8 +263,8 @@ ENTRIES: tuple[DatasetEntry, ...] = (
             ),
         ),
         "non-commercial research only; cite Liu et al. 2015",
-        "by hand from mmlab.ie.cuhk.edu.hk",
-        "md5 of the lists; images by structure",
+        "download manually from mmlab.ie.cuhk.edu.hk",
+        "md5 of the lists; pixel size of the images",
     ),
     DatasetEntry(
         "urbansound8k",

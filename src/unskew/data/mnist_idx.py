@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from unskew.base.errors import UserError
-from unskew.data.checked_files import check_labels, missing, read_checked
+from unskew.data.checked_files import check_labels, missing_files_error, read_checked
 from unskew.data.dataset import Dataset, Split
 
 _MERGED = (*string.digits, *string.ascii_uppercase, *"abdefghnqrt")
@@ -32,7 +32,7 @@ _FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Sh
 class _Source:
     name: str
     folders: tuple[str, ...]
-    train: str  # what the names of the training files begin with
+    train: str  # prefix of the training files
     test: str
     classes: tuple[str, ...]
     md5: dict[str, str]
@@ -56,7 +56,7 @@ def fashion_mnist(root: Path, *, verify: bool = True) -> Dataset:
 def emnist(root: Path, variant: str, *, verify: bool = True) -> Dataset:
     """One variant of EMNIST from `EMNIST/raw`, `emnist` or `emnist/gzip` under root: uint8 [N, 1, 28, 28] upright.
 
-    The mean and spread are those of byclass for every variant. The files do not say who wrote a row.
+    Every variant uses the mean and standard deviation of byclass. The files do not name the writer of a row.
     """
     source = _Source(
         name=f"emnist-{variant}",
@@ -73,16 +73,16 @@ def emnist(root: Path, variant: str, *, verify: bool = True) -> Dataset:
 
 def _read(source: _Source, root: Path, verify: bool, mean: float, std: float) -> Dataset:
     tails = ("images-idx3-ubyte", "labels-idx1-ubyte")
-    names = [f"{part}-{tail}" for part in (source.train, source.test) for tail in tails]
+    names = [f"{prefix}-{tail}" for prefix in (source.train, source.test) for tail in tails]
     for folder in source.folders:
-        found = [_plain_or_gz(root / folder / name) for name in names]
-        paths = [path for path in found if path is not None]
+        existing = [_plain_or_gz(root / folder / name) for name in names]
+        paths = [path for path in existing if path is not None]
         if len(paths) == len(names):
             train = _read_split(source, paths[0], paths[1], verify)
             test = _read_split(source, paths[2], paths[3], verify)
             return Dataset(source.name, train, test, source.classes, (mean,), (std,))
-    looked = [[_shown(root / folder / name) for name in names] for folder in source.folders]
-    raise missing(source.name, root, looked)
+    choices = [[_existing_or_gz(root / folder / name) for name in names] for folder in source.folders]
+    raise missing_files_error(source.name, root, choices)
 
 
 def _plain_or_gz(path: Path) -> Path | None:
@@ -90,14 +90,14 @@ def _plain_or_gz(path: Path) -> Path | None:
     return path if path.is_file() else packed if packed.is_file() else None
 
 
-def _shown(path: Path) -> Path:
-    """The file found, or else the name people download, for the list of what is missing."""
+def _existing_or_gz(path: Path) -> Path:
+    """The existing file, or else the .gz name under which it is downloaded, for the list of missing files."""
     return _plain_or_gz(path) or path.with_name(path.name + ".gz")
 
 
 def _read_split(source: _Source, images: Path, labels: Path, verify: bool) -> Split:
-    x = _idx(images, read_checked(images, md5=source.md5.get(images.name), verify=verify), dims=3)
-    y = _idx(labels, read_checked(labels, md5=source.md5.get(labels.name), verify=verify), dims=1)
+    x = _parse_idx(images, read_checked(images, md5=source.md5.get(images.name), verify=verify), dims=3)
+    y = _parse_idx(labels, read_checked(labels, md5=source.md5.get(labels.name), verify=verify), dims=1)
     if len(x) != len(y):
         raise UserError(
             f"{labels}: expected {len(x)} labels, one for each image of {images.name}, found {len(y)}; "
@@ -109,21 +109,21 @@ def _read_split(source: _Source, images: Path, labels: Path, verify: bool) -> Sp
     return Split(torch.from_numpy(x[:, None].copy()), torch.from_numpy(y.astype(np.int64) - source.first_label))
 
 
-def _idx(path: Path, data: bytes, dims: int) -> np.ndarray:
-    """The unsigned bytes of one IDX file, in the shape its header states."""
+def _parse_idx(path: Path, data: bytes, dims: int) -> np.ndarray:
+    """The unsigned bytes of one IDX file, in the shape given by its header."""
     content = _unzip(path, data) if path.suffix == ".gz" else data
     magic = content[:4].hex()
     if magic != f"000008{dims:02x}":
         raise UserError(
             f"{path}: expected an IDX file of bytes in {dims} dimensions (beginning 000008{dims:02x}), found {magic}; "
-            "it is another kind of file; download it again"
+            "this is another kind of file; download it again"
         )
     start = 4 + 4 * dims
     shape: Sequence[int] = struct.unpack(f">{dims}I", content[4:start]) if len(content) >= start else (0,)
-    size, found = math.prod(shape), max(len(content) - start, 0)
-    if size == 0 or found != size:
+    size, actual = math.prod(shape), max(len(content) - start, 0)
+    if size == 0 or actual != size:
         raise UserError(
-            f"{path}: expected {size} bytes after the header (shape {list(shape)}), found {found}; "
+            f"{path}: expected {size} bytes after the header (shape {list(shape)}), found {actual}; "
             "the file is truncated or altered; download it again"
         )
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)

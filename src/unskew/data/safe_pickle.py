@@ -1,7 +1,7 @@
-"""Read the pickles of public datasets without unpickling: nothing a file names is ever imported or called.
+"""Read the pickles of public datasets without unpickling: no name in a file is ever imported or called.
 
-The opcodes are listed by `pickletools.genops` and acted out here for plain values only (dict, list, tuple, bytes, str,
-int, None, bool) and for NumPy arrays of numbers. Anything else is refused.
+`pickletools.genops` lists the opcodes, and this module interprets them for plain values only (dict, list, tuple, bytes,
+str, int, None, bool) and for NumPy arrays of numbers. Anything else is refused.
 """
 
 import pickletools
@@ -14,7 +14,7 @@ import numpy as np
 
 from unskew.base.errors import UserError
 
-# Names are compared as text and stand for code written below; they are never looked up anywhere.
+# Names are compared as text and select code in this file; they are never imported.
 _RECONSTRUCT = frozenset({"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct"})
 _ARRAY, _DTYPE, _ENCODE = "numpy ndarray", "numpy dtype", "_codecs encode"
 _KNOWN_NAMES = _RECONSTRUCT | {_ARRAY, _DTYPE, _ENCODE}
@@ -22,7 +22,7 @@ _NUMBERS = frozenset({"b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4"
 
 
 class _RefusedError(Exception):
-    """Something these files never contain."""
+    """The pickle contains an opcode or a value that is not allowed."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class _Name:
 
 @dataclass(eq=False)
 class _Blank:
-    """An array or dtype that REDUCE announced and BUILD will fill in; code is empty for an array."""
+    """An array or dtype created by REDUCE, to be filled by BUILD; code is empty for an array."""
 
     code: str
     memo_keys: list[int] = field(default_factory=list)
 
 
 def load(data: bytes, source: str | Path) -> Any:
-    """The value that a pickle of plain data describes; `source` names it in errors."""
+    """The value in a pickle of plain data; `source` is its name in error messages."""
     machine = _Machine()
     op, position = "the first opcode", 0
     try:
@@ -50,7 +50,7 @@ def load(data: bytes, source: str | Path) -> Any:
     except _RefusedError as error:
         reason = str(error)
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError) as error:
-        reason = f"broken or cut short: {error}"
+        reason = f"truncated or corrupt: {error}"
     raise UserError(
         f"{source}: expected a pickle of plain values and number arrays, found {op} at byte {position}: {reason}; "
         "nothing in it was run; download the official file again"
@@ -77,7 +77,7 @@ class _Machine:
 
     def result(self) -> Any:
         if len(self.stack) != 1:
-            raise _RefusedError(f"one value should be left at the end, {len(self.stack)} are")
+            raise _RefusedError(f"one value should remain at the end, but {len(self.stack)} do")
         return self.stack[0]
 
     def since_mark(self) -> list[Any]:
@@ -120,13 +120,13 @@ class _Machine:
 
     def name(self, arg: Any) -> None:
         if arg not in _KNOWN_NAMES:
-            raise _RefusedError(f"it asks for {'.'.join(str(arg).split(' '))}")
+            raise _RefusedError(f"it would import {'.'.join(str(arg).split(' '))}")
         self.stack.append(_Name(arg))
 
     def reduce(self, _: Any) -> None:
         function, args = self.pop(2)
         if not isinstance(function, _Name) or type(args) is not tuple:
-            raise _RefusedError("only a known name can be applied, to a tuple")
+            raise _RefusedError("only a known name can be called, with a tuple")
         self.stack.append(_apply(function.text, args))
 
     def build(self, _: Any) -> None:
@@ -134,7 +134,7 @@ class _Machine:
         if not isinstance(blank, _Blank) or type(state) is not tuple:
             raise _RefusedError("only an array or its dtype can be filled in")
         value = _fill_dtype(blank.code, state) if blank.code else _fill_array(state)
-        # The memo was given the blank before its content was known.
+        # The memo refers to the blank, which was stored before its content was known.
         for key in blank.memo_keys:
             if self.memo[key] is blank:
                 self.memo[key] = value
@@ -142,14 +142,14 @@ class _Machine:
 
 
 def _apply(name: str, args: tuple[Any, ...]) -> Any:
-    """What a known name would give: a blank array, a blank dtype, or bytes that Python 3 wrote as text."""
+    """The result of calling a known name: a blank array, a blank dtype, or bytes that Python 3 wrote as text."""
     if name in _RECONSTRUCT and args[0] == _Name(_ARRAY):
         return _Blank("")
     if name == _DTYPE and _text(args[0]) in _NUMBERS:
         return _Blank(_text(args[0]))
     if name == _ENCODE and len(args) == 2 and type(args[0]) is str and _text(args[1]) == "latin1":
         return args[0].encode("latin-1")
-    raise _RefusedError(f"{name.replace(' ', '.')} is given arguments that no number array has")
+    raise _RefusedError(f"{name.replace(' ', '.')} has arguments that do not belong to an array of numbers")
 
 
 def _fill_dtype(code: str, state: tuple[Any, ...]) -> np.dtype:
@@ -161,9 +161,9 @@ def _fill_dtype(code: str, state: tuple[Any, ...]) -> np.dtype:
 
 def _fill_array(state: tuple[Any, ...]) -> np.ndarray:
     _, shape, dtype, fortran, raw = state
-    sizes_known = type(shape) is tuple and all(type(n) is int and n >= 0 for n in shape)
-    if not sizes_known or not isinstance(dtype, np.dtype) or type(raw) is not bytes:
-        raise _RefusedError("the array has no plain shape, number type and bytes")
+    has_shape = type(shape) is tuple and all(type(n) is int and n >= 0 for n in shape)
+    if not has_shape or not isinstance(dtype, np.dtype) or type(raw) is not bytes:
+        raise _RefusedError("the array has no plain shape, number type or bytes")
     return np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
 
 
@@ -171,7 +171,7 @@ def _text(value: Any) -> str:
     return value.decode("latin-1") if type(value) is bytes else str(value)
 
 
-def _same(arg: Any) -> Any:
+def _identity(arg: Any) -> Any:
     return arg
 
 
@@ -183,11 +183,11 @@ _LITERALS: dict[str, Callable[[Any], Any]] = {
     "EMPTY_DICT": lambda _: {},
     "EMPTY_LIST": lambda _: [],
     "EMPTY_TUPLE": lambda _: (),
-    # A Python 2 string holds bytes, which genops shows one character per byte.
+    # A Python 2 string contains bytes, which genops decodes to one character per byte.
     "BINSTRING": lambda arg: arg.encode("latin-1"),
     "SHORT_BINSTRING": lambda arg: arg.encode("latin-1"),
-    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1"), _same),
-    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES"), _same),
+    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1"), _identity),
+    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES"), _identity),
 }
 _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "MARK": _Machine.mark,

@@ -1,16 +1,16 @@
-"""Stratified choice of rows, the same on every machine and every NumPy version."""
+"""Stratified sampling of rows, identical on every machine and with every NumPy version."""
 
 import numpy as np
 
 from unskew.base.errors import UserError
 
 
-def stratified(y: np.ndarray, fraction: float, seed: int, name: str = "data") -> np.ndarray:
-    """Mark `fraction` of the rows, spread over the classes in proportion, as a pure function of the arguments.
+def stratified_mask(y: np.ndarray, fraction: float, seed: int, name: str = "data") -> np.ndarray:
+    """Mark `fraction` of the rows, proportionally in every class, as a pure function of the arguments.
 
-    Every class gives the floor or the ceiling of its share and always keeps at least one row unmarked.
+    The number of marked rows of a class is its share rounded down or up, and at least one row stays unmarked.
 
-    y: [N] integers; returns [N] bool, True where a row is chosen.
+    y: [N] integers; returns [N] bool, True for chosen rows.
     """
     _check(y, fraction, seed, name)
     _, codes, sizes = np.unique(y, return_inverse=True, return_counts=True)
@@ -18,9 +18,9 @@ def stratified(y: np.ndarray, fraction: float, seed: int, name: str = "data") ->
     if take.sum() == 0:
         raise UserError(
             f"{name}: expected a fraction that picks at least one row, found {fraction} of {len(y)} rows in "
-            f"{len(sizes)} classes; give a larger fraction, or more rows per class"
+            f"{len(sizes)} classes; give a larger fraction or more rows per class"
         )
-    # Raw generator words are frozen by NumPy's compatibility policy; shuffles and permutations are not.
+    # NumPy guarantees the raw words of a generator across versions, but not shuffles and permutations.
     keys = np.random.PCG64(seed).random_raw(len(y))
     order = np.lexsort((keys, codes))
     starts = np.cumsum(sizes) - sizes
@@ -34,11 +34,11 @@ def _quota(sizes: np.ndarray, fraction: float) -> np.ndarray:
     """Rows to take from each class by largest remainder; sizes: [C], returns [C]."""
     share = sizes * fraction
     take = np.minimum(np.floor(share).astype(np.int64), sizes - 1)
-    spare = round(float(share.sum())) - int(take.sum())
-    # A class that would lose its last row is passed over: training must still see every class.
+    remaining = round(float(share.sum())) - int(take.sum())
+    # A class that would lose its last row is skipped, because training must still see every class.
     open_classes = np.flatnonzero((take + 1 < sizes) & (take < share))
     by_remainder = open_classes[np.argsort((take - share)[open_classes], kind="stable")]
-    take[by_remainder[: max(spare, 0)]] += 1
+    take[by_remainder[: max(remaining, 0)]] += 1
     return take
 
 

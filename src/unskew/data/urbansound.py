@@ -1,8 +1,8 @@
-"""UrbanSound8K from its official tree as log-mel spectrograms, float32 [N, 2, 64, 344] in decibels, not normalised.
+"""UrbanSound8K from its official layout as log-mel spectrograms, float32 [N, 2, 64, 344] in decibels, not normalised.
 
-The circular time shift and the frequency and time masks of the FLea pipeline are training augmentations and are left
-out here. A clip shorter than four seconds gets its zeros around a position that depends on the seed and its file name
-alone. Spectrograms are kept under `cache` in the data folder, since making all of them takes minutes.
+The circular time shift and the frequency and time masks of the FLea pipeline are training augmentations and not applied
+here. A clip shorter than four seconds is padded with zeros on both sides; its position depends only on the seed and its
+file name. Spectrograms are cached in `cache` in the data folder, because computing all of them takes minutes.
 """
 
 import csv
@@ -25,9 +25,9 @@ from scipy.signal import resample_poly
 
 from unskew.base.errors import UserError
 from unskew.data.arrays import DEFAULT_TEST, split_rows
-from unskew.data.checked_files import missing, read_checked
+from unskew.data.checked_files import missing_files_error, read_checked
 from unskew.data.dataset import Dataset, Split
-from unskew.data.stratified_split import stratified
+from unskew.data.stratified_split import stratified_mask
 
 NAME = "urbansound8k"
 FOLDER = "UrbanSound8K"
@@ -37,31 +37,33 @@ FRAMES = 1 + SAMPLES // HOP
 TOP_DB, FLOOR = 80.0, 1e-10
 _COLUMNS = ("slice_file_name", "fold", "classID", "class")
 _MS_ADPCM, _IMA_ADPCM = 2, 17
-Gather = Callable[[Path, Sequence["_Clip"], int], torch.Tensor]  # how the clips become rows
+ReadClips = Callable[[Path, Sequence["_Clip"], int], torch.Tensor]  # data folder, clips and seed to rows
 
 
 class _Clip(NamedTuple):
     path: Path
     fold: int
     label: int
-    word: str
+    class_name: str
 
 
-def urbansound8k(root: Path, *, test: float | None = None, seed: int = 0, gather: Gather | None = None) -> Dataset:
+def urbansound8k(
+    root: Path, *, test: float | None = None, seed: int = 0, read_rows: ReadClips | None = None
+) -> Dataset:
     """UrbanSound8K from `UrbanSound8K` under root: float32 [N, 2, 64, 344] of decibels; groups are the ten folds.
 
-    The test rows are a random fraction (0.2) of all clips, pure in `seed`: the split of FLea, not the official folds.
+    The test rows are a random fraction (0.2) of all clips drawn by `seed`: the split of FLea, not the official folds.
     """
     table = root / FOLDER / "metadata" / "UrbanSound8K.csv"
     if not table.is_file():
-        raise missing(NAME, root, [[table]])
-    clips = _clips(root / FOLDER / "audio", table)
+        raise missing_files_error(NAME, root, [[table]])
+    clips = _read_table(root / FOLDER / "audio", table)
     classes = _classes(table, clips)
-    x = (gather or _spectrograms)(root, clips, seed)
+    x = (read_rows or _spectrograms)(root, clips, seed)
     y = torch.tensor([clip.label for clip in clips])
     rows = Split(x, y, np.array([clip.fold for clip in clips]))
-    # One class for all rows makes the stratified choice a plain random one, as in the paper.
-    is_test = stratified(np.zeros(len(clips), dtype=np.int64), DEFAULT_TEST if test is None else test, seed, NAME)
+    # With one class for all rows, stratified sampling is plain random sampling, as in the paper.
+    is_test = stratified_mask(np.zeros(len(clips), dtype=np.int64), DEFAULT_TEST if test is None else test, seed, NAME)
     return split_rows(NAME, rows, classes, is_test, None, seed)
 
 
@@ -92,99 +94,103 @@ def mel_bank(bands: int, rate: int, n_fft: int) -> torch.Tensor:
     return torch.minimum(rise, fall).clamp(min=0).float()
 
 
-def fixed_length(signal: np.ndarray, seed: int, name: str) -> np.ndarray:
-    """The first 176 000 samples, or all of them amid zeros at a place set by seed and name.
+def pad_or_truncate(signal: np.ndarray, seed: int, name: str) -> np.ndarray:
+    """The first 176 000 samples, or all of them padded with zeros to a position drawn from seed and name.
 
     signal: [C, T]; returns [C, 176000].
     """
-    spare = SAMPLES - signal.shape[1]
-    if spare <= 0:
+    padding = SAMPLES - signal.shape[1]
+    if padding <= 0:
         return signal[:, :SAMPLES]
     digest = hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=8).digest()
-    before = int.from_bytes(digest, "little") % (spare + 1)
-    return np.pad(signal, ((0, 0), (before, spare - before)))
+    before = int.from_bytes(digest, "little") % (padding + 1)
+    return np.pad(signal, ((0, 0), (before, padding - before)))
 
 
-def _clips(audio: Path, table: Path) -> list[_Clip]:
-    """The clips in the order of the table, each of them a file that is there."""
+def _read_table(audio: Path, table: Path) -> list[_Clip]:
+    """The clips in the order of the table; a clip without a file is refused."""
     text = read_checked(table).decode("utf-8-sig", errors="replace")
     reader = csv.DictReader(io.StringIO(text))
-    found = tuple(reader.fieldnames or ())
-    absent = [column for column in _COLUMNS if column not in found]
+    columns = tuple(reader.fieldnames or ())
+    absent = [column for column in _COLUMNS if column not in columns]
     if absent:
         raise UserError(
-            f"{table}: expected the columns {', '.join(_COLUMNS)}, found {', '.join(found) or 'none'}; "
-            "restore the table of the official archive"
+            f"{table}: expected the columns {', '.join(_COLUMNS)}, found {', '.join(columns) or 'none'}; "
+            "restore the table from the official archive"
         )
-    clips = [_clip(audio, table, line, row) for line, row in enumerate(reader, start=2)]
+    clips = [_parse_row(audio, table, line, row) for line, row in enumerate(reader, start=2)]
     if len(clips) < 2:
-        raise UserError(f"{table}: expected a row per clip, found {len(clips)}; restore the table of the archive")
-    gone = [clip.path for clip in clips if not clip.path.is_file()]
-    if gone:
         raise UserError(
-            f"{gone[0]}: expected a clip that {table.name} lists, found no such file "
-            f"({len(gone)} of {len(clips)} clips are missing); unpack the official archive again"
+            f"{table}: expected a row per clip, found {len(clips)}; restore the table from the official archive"
+        )
+    absent_clips = [clip.path for clip in clips if not clip.path.is_file()]
+    if absent_clips:
+        raise UserError(
+            f"{absent_clips[0]}: expected a clip listed in {table.name}, found no such file "
+            f"({len(absent_clips)} of {len(clips)} clips are missing); unpack the official archive again"
         )
     return clips
 
 
-def _clip(audio: Path, table: Path, line: int, row: dict[str, str | None]) -> _Clip:
-    name, fold, label, word = values = [(row[column] or "").strip() for column in _COLUMNS]
-    # A name with folders in it could lead out of the tree.
-    if not (fold.isdecimal() and label.isdecimal() and word and name.endswith(".wav") and Path(name).name == name):
+def _parse_row(audio: Path, table: Path, line: int, row: dict[str, str | None]) -> _Clip:
+    name, fold, label, class_name = values = [(row[column] or "").strip() for column in _COLUMNS]
+    # A name that contains folders could point outside the data folder.
+    if not (
+        fold.isdecimal() and label.isdecimal() and class_name and name.endswith(".wav") and Path(name).name == name
+    ):
         raise UserError(
             f"{table}: expected a .wav name, a fold, a class number and a class name in line {line}, "
             f"found {', '.join(value or 'nothing' for value in values)}; restore the table of the official archive"
         )
-    return _Clip(audio / f"fold{int(fold)}" / name, int(fold), int(label), word)
+    return _Clip(audio / f"fold{int(fold)}" / name, int(fold), int(label), class_name)
 
 
 def _classes(table: Path, clips: Sequence[_Clip]) -> tuple[str, ...]:
-    """Class names by number, refused unless numbers and names belong together one to one."""
-    pairs = sorted({(clip.label, clip.word) for clip in clips})
+    """Class names by number; numbers and names must correspond one to one."""
+    pairs = sorted({(clip.label, clip.class_name) for clip in clips})
     if [label for label, _ in pairs] != list(range(len(pairs))):
         raise UserError(
             f"{table}: expected class numbers from 0 without gaps and one name for each, found "
-            f"{', '.join(f'{label} {word}' for label, word in pairs)}; restore the table of the official archive"
+            f"{', '.join(f'{label} {name}' for label, name in pairs)}; restore the table of the official archive"
         )
-    return tuple(word for _, word in pairs)
+    return tuple(name for _, name in pairs)
 
 
 def _spectrograms(root: Path, clips: Sequence[_Clip], seed: int) -> torch.Tensor:
-    """All clips, from the cache if it holds exactly these; returns [N, 2, 64, 344] float32."""
+    """The spectrograms of all clips, from the cache if it is up to date; returns [N, 2, 64, 344] float32."""
     shape = (len(clips), 2, BANDS, FRAMES)
-    file = root / "cache" / f"{NAME}-{_key(clips, seed)}.npy"
-    with suppress(OSError, ValueError, EOFError):  # an unreadable cache is made anew
-        kept = np.load(file, allow_pickle=False)
-        if kept.shape == shape and kept.dtype == np.float32:
-            return torch.from_numpy(kept)
+    file = root / "cache" / f"{NAME}-{_cache_key(clips, seed)}.npy"
+    with suppress(OSError, ValueError, EOFError):  # an unreadable cache is computed again
+        cached = np.load(file, allow_pickle=False)
+        if cached.shape == shape and cached.dtype == np.float32:
+            return torch.from_numpy(cached)
     x = torch.empty(shape)
     for row, clip in enumerate(clips):
         x[row] = _spectrogram(clip.path, seed)
-    _keep(file, x.numpy())
+    _save(file, x.numpy())
     return x
 
 
 def _spectrogram(path: Path, seed: int) -> torch.Tensor:
-    """One clip; returns [2, 64, 344]: mono is doubled, stereo stays, further channels are refused."""
+    """One clip as [2, 64, 344]: mono is duplicated, stereo is kept, more channels are refused."""
     rate, signal = _read_wav(path)
     if len(signal) > 2:
         raise UserError(f"{path}: expected one or two channels, found {len(signal)}; unpack the official archive again")
     if rate != RATE:
         signal = resample_poly(signal, RATE // math.gcd(rate, RATE), rate // math.gcd(rate, RATE), axis=1)
-    fixed = fixed_length(signal, seed, path.name)
-    return log_mel(torch.from_numpy(np.ascontiguousarray(fixed, dtype=np.float32))).expand(2, -1, -1)
+    padded = pad_or_truncate(signal, seed, path.name)
+    return log_mel(torch.from_numpy(np.ascontiguousarray(padded, dtype=np.float32))).expand(2, -1, -1)
 
 
-def _key(clips: Sequence[_Clip], seed: int) -> str:
-    """A name for the spectrograms of these files as they are now; `v1` changes when the numbers would."""
+def _cache_key(clips: Sequence[_Clip], seed: int) -> str:
+    """A hash of the files' names, sizes and times; increase `v1` when the computation changes."""
     files = [(clip.fold, clip.path.name, clip.path.stat()) for clip in clips]
     text = f"v1 {seed} {[(fold, name, stat.st_size, stat.st_mtime_ns) for fold, name, stat in files]}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _keep(file: Path, x: np.ndarray) -> None:
-    """Write beside, then rename; a data folder that cannot be written to is no reason to fail."""
+def _save(file: Path, x: np.ndarray) -> None:
+    """Write atomically by renaming; a read-only data folder is not an error."""
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=file.parent) as folder:
@@ -193,104 +199,104 @@ def _keep(file: Path, x: np.ndarray) -> None:
 
 
 def _read_wav(path: Path) -> tuple[int, np.ndarray]:
-    """Sample rate and samples from -1 to 1; refused by name when cut short; samples: [C, T] float32."""
+    """Sample rate, and samples [C, T] float32 from -1 to 1; a truncated file is refused."""
     data = read_checked(path)
-    (tag, channels, rate, block), body = _chunks(path, data)
-    if tag in (_MS_ADPCM, _IMA_ADPCM):
-        samples = _adpcm(path, tag, channels, block, body)
+    (codec, channels, rate, block), body = _read_chunks(path, data)
+    if codec in (_MS_ADPCM, _IMA_ADPCM):
+        samples = _decode_adpcm(path, codec, channels, block, body)
     else:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", wavfile.WavFileWarning)  # chunks it does not know, which are harmless
+                warnings.simplefilter("ignore", wavfile.WavFileWarning)  # about unknown chunks, which are harmless
                 samples = wavfile.read(io.BytesIO(data))[1]
         except (ValueError, EOFError, struct.error) as error:
-            raise _refused(path, str(error)) from error
-    signal = _scaled(samples.reshape(len(samples), -1)).T
+            raise _wav_error(path, str(error)) from error
+    signal = _to_unit_range(samples.reshape(len(samples), -1)).T
     if rate == 0 or signal.size == 0 or not np.isfinite(signal).all():
-        raise _refused(path, f"{signal.shape[1]} samples at {rate} Hz, or samples that are no numbers")
+        raise _wav_error(path, f"{signal.shape[1]} samples at {rate} Hz, or samples that are not finite")
     return rate, signal
 
 
-def _refused(path: Path, found: str) -> UserError:
-    return UserError(f"{path}: expected a complete wav file, found: {found}; unpack the official archive again")
+def _wav_error(path: Path, problem: str) -> UserError:
+    return UserError(f"{path}: expected a complete wav file, found: {problem}; unpack the official archive again")
 
 
-def _chunks(path: Path, data: bytes) -> tuple[tuple[int, int, int, int], bytes]:
-    """Code, channels, rate, block size; then the samples, refused if cut short, which SciPy would pass over."""
+def _read_chunks(path: Path, data: bytes) -> tuple[tuple[int, int, int, int], bytes]:
+    """Codec, channels, rate and block size; then the sample bytes. SciPy would accept truncated samples silently."""
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-        raise _refused(path, f"a file beginning with {data[:12].hex() or 'nothing'}")
+        raise _wav_error(path, f"a file that begins with {data[:12].hex() or 'nothing'}")
     chunks: dict[bytes, bytes] = {}
-    at = 12
-    while at + 8 <= len(data):
-        name, size = struct.unpack_from("<4sI", data, at)
-        body = data[at + 8 : at + 8 + size]
+    offset = 12
+    while offset + 8 <= len(data):
+        name, size = struct.unpack_from("<4sI", data, offset)
+        body = data[offset + 8 : offset + 8 + size]
         if name == b"data" and len(body) < size:
-            raise _refused(path, f"{len(body)} of {size} bytes of samples, so it is truncated")
+            raise _wav_error(path, f"only {len(body)} of {size} bytes of samples")
         chunks.setdefault(name, body)
-        at += 8 + size + size % 2
-    form = chunks.get(b"fmt ", b"")
-    if len(form) < 16 or b"data" not in chunks:
-        raise _refused(path, "no format or no samples, so it is truncated")
-    tag, channels, rate, _, block, _ = struct.unpack_from("<HHIIHH", form)
-    return (tag, channels, rate, block), chunks[b"data"]
+        offset += 8 + size + size % 2
+    format_chunk = chunks.get(b"fmt ", b"")
+    if len(format_chunk) < 16 or b"data" not in chunks:
+        raise _wav_error(path, "no format chunk or no samples")
+    codec, channels, rate, _, block, _ = struct.unpack_from("<HHIIHH", format_chunk)
+    return (codec, channels, rate, block), chunks[b"data"]
 
 
-def _scaled(samples: np.ndarray) -> np.ndarray:
-    """Float32 from -1 to 1; SciPy gives 24 bits as the upper bytes of 32."""
+def _to_unit_range(samples: np.ndarray) -> np.ndarray:
+    """Float32 from -1 to 1; SciPy returns 24-bit samples as the upper bytes of 32 bits."""
     if samples.dtype == np.uint8:
         samples = (samples.astype(np.int16) - 128).astype(np.int8)
-    full = 1.0 if samples.dtype.kind == "f" else 2.0 ** (8 * samples.dtype.itemsize - 1)
-    return (samples / full).astype(np.float32)
+    full_scale = 1.0 if samples.dtype.kind == "f" else 2.0 ** (8 * samples.dtype.itemsize - 1)
+    return (samples / full_scale).astype(np.float32)
 
 
-def _adpcm(path: Path, tag: int, channels: int, block: int, body: bytes) -> np.ndarray:
-    """Samples [T, C] int16 of all whole blocks."""
-    header = (7 if tag == _MS_ADPCM else 4) * channels
-    whole = len(body) // block if block else 0
-    if channels not in (1, 2) or block <= header or not whole:
-        raise _refused(path, f"ADPCM in blocks of {block} bytes and {channels} channels, {len(body)} bytes")
-    blocks = np.frombuffer(body, np.uint8)[: whole * block].reshape(whole, block)
-    top, rest = blocks[:, :header], blocks[:, header:]
-    decode = _microsoft if tag == _MS_ADPCM else _ima
-    out = decode(np.ascontiguousarray(top), rest, channels)  # [T, B, C]
+def _decode_adpcm(path: Path, codec: int, channels: int, block: int, body: bytes) -> np.ndarray:
+    """Samples [T, C] int16 of all complete blocks."""
+    header = (7 if codec == _MS_ADPCM else 4) * channels
+    count = len(body) // block if block else 0
+    if channels not in (1, 2) or block <= header or not count:
+        raise _wav_error(path, f"ADPCM in blocks of {block} bytes and {channels} channels, {len(body)} bytes")
+    blocks = np.frombuffer(body, np.uint8)[: count * block].reshape(count, block)
+    headers, codes = blocks[:, :header], blocks[:, header:]
+    decode = _decode_microsoft if codec == _MS_ADPCM else _decode_ima
+    out = decode(np.ascontiguousarray(headers), codes, channels)  # [T, B, C]
     return out.swapaxes(0, 1).reshape(-1, channels).astype(np.int16)
 
 
-def _microsoft(top: np.ndarray, rest: np.ndarray, channels: int) -> np.ndarray:
-    """Two-tap prediction with a step that adapts; top: [B, 7C], rest: [B, bytes]; returns [T, B, C]."""
-    words = top[:, channels:].copy().view("<i2").astype(np.int64)
+def _decode_microsoft(headers: np.ndarray, body: np.ndarray, channels: int) -> np.ndarray:
+    """Two-tap prediction with an adaptive step size; headers: [B, 7C], body: [B, bytes]; returns [T, B, C]."""
+    words = headers[:, channels:].copy().view("<i2").astype(np.int64)
     step, last, before = (words[:, i * channels : (i + 1) * channels] for i in range(3))
-    one, two = _MS_TAPS[:, np.minimum(top[:, :channels], 6)]
-    codes = np.stack([rest >> 4, rest & 15], axis=2).reshape(len(rest), -1, channels).astype(np.int64)
+    tap1, tap2 = _MS_TAPS[:, np.minimum(headers[:, :channels], 6)]
+    codes = np.stack([body >> 4, body & 15], axis=2).reshape(len(body), -1, channels).astype(np.int64)
     out = [before, last]
     for code in codes.swapaxes(0, 1):
-        guess = (last * one + before * two) >> 8
-        before, last = last, np.clip(guess + (code - 16 * (code > 7)) * step, -32768, 32767)
-        step = np.maximum(_MS_GROWTH[code] * step >> 8, 16)
+        predicted = (last * tap1 + before * tap2) >> 8
+        before, last = last, np.clip(predicted + (code - 16 * (code > 7)) * step, -32768, 32767)
+        step = np.maximum(_MS_ADAPTATION[code] * step >> 8, 16)
         out.append(last)
     return np.stack(out)
 
 
-def _ima(top: np.ndarray, rest: np.ndarray, channels: int) -> np.ndarray:
-    """Differences in steps from a fixed table; top: [B, 4C], rest: [B, bytes]; returns [T, B, C]."""
-    heads = top.reshape(len(top), channels, 4)
-    last = heads[:, :, :2].copy().view("<i2")[:, :, 0].astype(np.int64)
-    place = np.minimum(heads[:, :, 2], 88).astype(np.int64)
-    groups = rest[:, : rest.shape[1] // (4 * channels) * 4 * channels].reshape(len(rest), -1, channels, 4)
+def _decode_ima(headers: np.ndarray, body: np.ndarray, channels: int) -> np.ndarray:
+    """Differences in steps from a fixed table; headers: [B, 4C], body: [B, bytes]; returns [T, B, C]."""
+    headers = headers.reshape(len(headers), channels, 4)
+    last = headers[:, :, :2].copy().view("<i2")[:, :, 0].astype(np.int64)
+    index = np.minimum(headers[:, :, 2], 88).astype(np.int64)
+    groups = body[:, : body.shape[1] // (4 * channels) * 4 * channels].reshape(len(body), -1, channels, 4)
     codes = np.stack([groups & 15, groups >> 4], axis=4).reshape(*groups.shape[:3], 8).swapaxes(2, 3)
     out = [last]
-    for code in codes.reshape(len(rest), -1, channels).swapaxes(0, 1).astype(np.int64):
-        step = _IMA_STEPS[place]
+    for code in codes.reshape(len(body), -1, channels).swapaxes(0, 1).astype(np.int64):
+        step = _IMA_STEPS[index]
         size = (step >> 3) + step * (code >> 2 & 1) + (step >> 1) * (code >> 1 & 1) + (step >> 2) * (code & 1)
         last = np.clip(last + np.where(code & 8, -size, size), -32768, 32767)
-        place = np.clip(place + _IMA_MOVES[code & 7], 0, 88)
+        index = np.clip(index + _IMA_INDEX_CHANGES[code & 7], 0, 88)
         out.append(last)
     return np.stack(out)
 
 
 _MS_TAPS = np.array([[256, 512, 0, 192, 240, 460, 392], [0, -256, 0, 64, 0, -208, -232]])
-_MS_GROWTH = np.array([230, 230, 230, 230, 307, 409, 512, 614, 768, 614, 512, 409, 307, 230, 230, 230])
-_IMA_MOVES = np.array([-1, -1, -1, -1, 2, 4, 6, 8])
+_MS_ADAPTATION = np.array([230, 230, 230, 230, 307, 409, 512, 614, 768, 614, 512, 409, 307, 230, 230, 230])
+_IMA_INDEX_CHANGES = np.array([-1, -1, -1, -1, 2, 4, 6, 8])
 _IMA_TEXT = """
 7 8 9 10 11 12 13 14 16 17 19 21 23 25 28 31 34 37 41 45 50 55 60 66 73 80 88 97 107 118 130 143 157 173 190 209 230
 253 279 307 337 371 408 449 494 544 598 658 724 796 876 963 1060 1166 1282 1411 1552 1707 1878 2066 2272 2499 2749

@@ -1,1 +1,1 @@
-"""What the registry, the zoo and a split tell about themselves: behind `methods`, `models` and `partition`."""
+"""Descriptions of methods, models and splits, for `unskew methods`, `models` and `partition`."""

@@ -1,4 +1,4 @@
-"""A method as a page shows it: its files' words, its fields, what travels, what is kept. All read from the parts."""
+"""Describe a method: docstrings of its files, hyper-parameters, and exchanged artefacts, all read from its parts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from unskew.describe import method_docstring
+from unskew.describe.json_record import json_record
 from unskew.describe.method_docstring import MethodDocstring
 from unskew.protocol import method_registry
 from unskew.protocol.method import Method
@@ -26,8 +27,8 @@ class HyperParameter:
     type: str
     default: Any
     limits: str
-    told: str  # what it does, and where its value comes from
-    neutral: Any  # the value at which the part changes nothing; None where there is none
+    meaning: str  # ends with the source of the default
+    neutral: Any  # the value at which the part has no effect; None if there is none
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,13 @@ class ArtefactFlow:
     kind: str
     reduce: str
     when: str
-    beyond: bool  # more than the model and the number of rows, which every method needs
-    form: str = ""  # how it travels, where a part seals it
+    extra: bool  # sent in addition to the model and the number of rows, which every method sends
+    form: str = ""  # how it is encoded, if a part seals it
 
 
 @dataclass(frozen=True)
 class MethodDescription:
-    """Everything that is declared about a method."""
+    """Everything that a method declares about itself."""
 
     name: str
     parts: tuple[str, ...]
@@ -55,38 +56,45 @@ class MethodDescription:
     settings: tuple[HyperParameter, ...]
     flows: tuple[ArtefactFlow, ...]
 
+    def record(self) -> dict[str, Any]:
+        """All fields, under the keys of `unskew methods NAME --json`."""
+        return json_record(self)
+
     @property
-    def beyond(self) -> str:
-        """What leaves a client beyond the model, by kind; "nothing" for FedAvg."""
+    def sent_besides_model(self) -> str:
+        """What leaves a client in addition to the model, by kind; "nothing" for FedAvg."""
         kinds: dict[str, list[str]] = {}
         for flow in self.flows:
-            if flow.beyond and flow.direction == "up":
+            if flow.extra and flow.direction == "up":
                 kinds.setdefault(flow.kind, []).append(flow.name)
-        told = [kind if names == [kind] else f"{kind} {', '.join(names)}" for kind, names in kinds.items()]
-        return "; ".join(told) or "nothing"
+        words = [kind if names == [kind] else f"{kind} {', '.join(names)}" for kind, names in kinds.items()]
+        return "; ".join(words) or "nothing"
 
 
 def shipped() -> list[str]:
-    """The methods that come with the package: fedavg, then by name."""
-    names = [name for name in method_registry.known() if all(_own(part) for part in method_registry.resolve(name))]
+    """The methods that come with the package: fedavg first, then by name."""
+    known = method_registry.method_names()
+    names = [name for name in known if all(_is_packaged(part) for part in method_registry.resolve(name))]
     return sorted(names, key=lambda name: (name != "fedavg", name))
 
 
 def describe(name: str) -> MethodDescription:
-    """A registered method, or any sum of methods and parts such as fedprox+avgm."""
+    """Describe a registered method, or any sum of methods and parts such as fedprox+avgm."""
     method = method_registry.create(method_registry.resolve(name))
     classes = [type(part) for part in method.parts]
     flows = [
         ArtefactFlow("down", "model", "weights", "weights", "", "before training", False),
         ArtefactFlow("up", "model", "samples", "counts", "", "after training", False),
-        *(_sealed(flow, method) for part in classes for flow in _flows(part)),
+        *(_with_sealed_form(flow, method) for part in classes for flow in _artefact_flows(part)),
     ]
-    # A method's own file is that of the last part it adds; a sum is described by all of them.
-    own = [word for word in method_registry.METHODS.get(name, ()) if word in method_registry.PARTS]
-    headline = method_docstring.read(method_registry.PARTS[own[-1]] if own else classes[-1])
-    settings = tuple(setting for part in classes for setting in _settings(part))
-    # A method's own file comes first; in a sum nothing is first, and the order is that of the parts.
-    files = sorted(method_docstring.of_parts(classes), key=lambda file: bool(own) and file.module != headline.module)
+    # A method's main file is that of the last part it adds; a sum has no main file.
+    added = [word for word in method_registry.METHODS.get(name, ()) if word in method_registry.PARTS]
+    headline = method_docstring.read(method_registry.PARTS[added[-1]] if added else classes[-1])
+    settings = tuple(setting for part in classes for setting in _hyper_parameters(part))
+    # The main file comes first; the files of a sum are in the order of its parts.
+    files = sorted(
+        method_docstring.read_parts(classes), key=lambda file: bool(added) and file.module != headline.module
+    )
     return MethodDescription(
         method_registry.label(name),
         tuple(part.name for part in classes),
@@ -97,11 +105,11 @@ def describe(name: str) -> MethodDescription:
     )
 
 
-def _own(part: str) -> bool:
+def _is_packaged(part: str) -> bool:
     return method_registry.PARTS[part].__module__.startswith("unskew.")
 
 
-def _flows(part: type[Part]) -> list[ArtefactFlow]:
+def _artefact_flows(part: type[Part]) -> list[ArtefactFlow]:
     when = _when(part.exchange) if part.exchange else ""
     return [
         *(_flow("up", part, name, each, "after training") for name, each in part.sends.items()),
@@ -110,16 +118,16 @@ def _flows(part: type[Part]) -> list[ArtefactFlow]:
     ]
 
 
-def _sealed(flow: ArtefactFlow, method: Method) -> ArtefactFlow:
-    forms = [part.travels_as for part in method.seals if part.travels_as]
-    update = forms and (flow.direction, flow.part, flow.name) == ("up", *method.update[:2])
+def _with_sealed_form(flow: ArtefactFlow, method: Method) -> ArtefactFlow:
+    forms = [part.travels_as for part in method.sealing_parts if part.travels_as]
+    update = forms and (flow.direction, flow.part, flow.name) == ("up", *method.update_location[:2])
     return replace(flow, form=", ".join(forms)) if update else flow
 
 
 def _when(exchange: Exchange) -> str:
-    who = "" if exchange.who == "participants" else f", {exchange.who}"
+    members = "" if exchange.who == "participants" else f", {exchange.who}"
     every = "" if exchange.every == 1 else f", every {exchange.every} rounds"
-    return f"{exchange.when}{who}{every}"
+    return f"{exchange.when}{members}{every}"
 
 
 def _flow(direction: Direction, part: type[Part], name: str, artefact: Artefact, when: str) -> ArtefactFlow:
@@ -129,7 +137,7 @@ def _flow(direction: Direction, part: type[Part], name: str, artefact: Artefact,
     return ArtefactFlow(direction, part.name, name, artefact.kind, reduce, when + lasting, not model)
 
 
-def _settings(part: type[Part]) -> list[HyperParameter]:
+def _hyper_parameters(part: type[Part]) -> list[HyperParameter]:
     fields: dict[str, FieldInfo] = part.__pydantic_fields__  # type: ignore[attr-defined]
     return [
         HyperParameter(
@@ -152,5 +160,5 @@ def _type(annotation: Any) -> str:
 
 
 def _limits(field: FieldInfo) -> str:
-    found = [(_LIMITS[key], getattr(rule, key)) for rule in field.metadata for key in _LIMITS if hasattr(rule, key)]
-    return ", ".join(f"{words} {value:g}" for words, value in found)
+    limits = [(_LIMITS[key], getattr(rule, key)) for rule in field.metadata for key in _LIMITS if hasattr(rule, key)]
+    return ", ".join(f"{words} {value:g}" for words, value in limits)

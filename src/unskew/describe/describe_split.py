@@ -1,4 +1,4 @@
-"""Who holds what, before anything is trained: the split of a recipe, what a round's cohort holds, the work ahead."""
+"""Describe a recipe's split before training: labels per client, labels per round's cohort, and the work of a round."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.base.per_client import LOOKED_AT, MANY
+from unskew.base.per_client import MANY_CLIENTS, STATISTICS_CLIENTS
 from unskew.config.experiment import Experiment
 from unskew.data import label_skew, load_labels
 from unskew.engines.stacked.widths import widths
 from unskew.protocol.work import Work
-from unskew.runner.prepare_run import deal, read_data, too_many
+from unskew.runner.prepare_run import cohort_size_warning, read_data, split_and_sample
 from unskew.server.sampling import Sampling
 
 Counts = NDArray[np.int64]
-ROUNDS_LOOKED_AT = 200  # of the plan, for what cohorts hold
-CLIENTS_LOOKED_AT = 100_000  # in those rounds together
-RULES_LOOKED_AT = 5_000  # the same where clients are too many for a list, because rows are then drawn for each of them
-ROUNDS_STACKED = 3  # for the padding, which takes longer to work out
+MAX_ROUNDS = 200  # of the plan whose cohorts are inspected
+MAX_CLIENTS = 100_000  # inspected in those rounds together
+MAX_GENERATED_CLIENTS = 5_000  # the same with too many clients for a list, because rows are then drawn per client
+MAX_PADDING_ROUNDS = 3  # for the padding, which takes longer to compute
 
 
 @dataclass(frozen=True)
 class CohortStats:
-    """What the participants of a round hold together; classes as shares of all classes."""
+    """What a round's participants hold together; numbers of classes are shares of all classes."""
 
     size: int
     expected: float  # mean share of classes in a cohort drawn from all clients
-    lowest: float  # in the rounds of this plan
+    lowest: float  # lowest share in the inspected rounds
     lowest_round: int
-    emd: float  # distance of a cohort's mix to the overall mix, mean over the plan's rounds
+    emd: float  # L1 distance of a cohort's label mix to the overall mix, mean over the inspected rounds
 
 
 @dataclass(frozen=True)
 class StepStats:
-    """The work of a round."""
+    """The work of a round, in steps."""
 
     longest: int
     median: float
-    total: float  # of a cohort, on average
-    padding: float  # share of the rows that the stacked engine computes and nobody trains on
+    total: float  # mean over cohorts
+    padding: float  # share of the rows that the stacked engine computes as padding
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class SplitDescription:
 
     data: str
     clients: int
-    counted: Sequence[int]  # clients with a line in counts: all, unless there are too many
+    counted: Sequence[int]  # clients with a row in counts: all, unless there are too many
     counts: Counts  # [counted, classes]
-    participants: int  # of a round, those looked at: all, unless there are too many
+    participants: int  # inspected per round: all, unless there are too many
     classes: tuple[str, ...]
     header: list[str]
     cohorts: CohortStats
@@ -65,22 +65,24 @@ class SplitDescription:
         """One flat record for scripts."""
         cohorts = {f"cohort_{key}": value for key, value in vars(self.cohorts).items()}
         steps = {f"steps_{key}": value for key, value in vars(self.steps).items()}
-        told = {"participants_looked_at": self.participants, "warnings": self.warnings}
-        return label_skew.summary(self.counts) | {"clients": self.clients} | cohorts | steps | told
+        more = {"participants_looked_at": self.participants, "warnings": self.warnings}
+        return label_skew.summary(self.counts) | {"clients": self.clients} | cohorts | steps | more
 
 
-def look(experiment: Experiment, data_dir: Path | None = None) -> SplitDescription:
-    """The split as a run of this experiment would make it, without a model."""
+def describe(experiment: Experiment, data_dir: Path | None = None) -> SplitDescription:
+    """Describe the split that a run of this experiment would use; builds no model."""
     # Cheap checks first, as in a run.
     method = experiment.create_method().build(experiment.local.work(1, experiment.rounds))
     dataset = read_data(experiment, data_dir, load=load_labels)
-    dealt = deal(experiment, dataset, data_dir)
-    parts, task, sampling, counts = dealt.parts, dealt.task, dealt.sampling, dealt.counts
+    split = split_and_sample(experiment, dataset, data_dir)
+    parts, task, sampling, counts = split.parts, split.task, split.sampling, split.counts
     names, clients, labels = tuple(dataset.classes), task.clients, dataset.train.y.numpy()
-    size, few = sampling.cohort, _narrowed(sampling)
-    most = (RULES_LOOKED_AT if clients > MANY else CLIENTS_LOOKED_AT) // few.cohort
-    looked = range(1, max(min(experiment.rounds, ROUNDS_LOOKED_AT, most), 1) + 1)
-    rounds = [label_skew.counts([parts.rows[k] for k in few.sampled(round)], labels, len(names)) for round in looked]
+    size, limited = sampling.clients_per_round, _limit_cohort(sampling)
+    max_rounds = (MAX_GENERATED_CLIENTS if clients > MANY_CLIENTS else MAX_CLIENTS) // limited.clients_per_round
+    inspected = range(1, max(min(experiment.rounds, MAX_ROUNDS, max_rounds), 1) + 1)
+    rounds = [
+        label_skew.counts([parts.rows[k] for k in limited.sampled(round)], labels, len(names)) for round in inspected
+    ]
     cohorts = _cohorts(counts, rounds, clients, size)
     work = method.at_round(1, task)[1]
     header = [
@@ -88,22 +90,22 @@ def look(experiment: Experiment, data_dir: Path | None = None) -> SplitDescripti
         f"{len(names)} classes",
         *(f"partition  {line}" for line in label_skew.describe(counts, parts.notes, work.batch, clients)),
     ]
-    steps = _steps(counts, rounds, work, size / few.cohort)
-    told = [*warnings(counts, cohorts), *too_many(sampling)]
+    steps = _steps(counts, rounds, work, size / limited.clients_per_round)
+    messages = [*warnings(counts, cohorts), *cohort_size_warning(sampling)]
     return SplitDescription(
-        dataset.name, clients, dealt.counted, counts, few.cohort, names, header, cohorts, steps, told
+        dataset.name, clients, split.counted, counts, limited.clients_per_round, names, header, cohorts, steps, messages
     )
 
 
-def _narrowed(sampling: Sampling) -> Sampling:
-    """Few enough clients a round to look at: those that the sampling itself draws first."""
-    if sampling.clients <= MANY or sampling.cohort <= LOOKED_AT:
+def _limit_cohort(sampling: Sampling) -> Sampling:
+    """Limit the clients per round to STATISTICS_CLIENTS: those that the sampling itself draws first."""
+    if sampling.clients <= MANY_CLIENTS or sampling.clients_per_round <= STATISTICS_CLIENTS:
         return sampling
-    return replace(sampling, participation=(LOOKED_AT + 0.5) / sampling.clients)  # the half against rounding down
+    return replace(sampling, participation=(STATISTICS_CLIENTS + 0.5) / sampling.clients)  # + 0.5 against rounding down
 
 
 def _cohorts(counts: Counts, rounds: list[Counts], clients: int, size: int) -> CohortStats:
-    """counts: of the clients looked at; rounds: of each round's participants."""
+    """counts: of the inspected clients; rounds: counts of each round's participants."""
     held = (counts > 0).sum(axis=0) * clients // len(counts)
     missing = _never_drawn(clients, held, size)
     pooled = np.array([cohort.sum(axis=0) for cohort in rounds])
@@ -116,22 +118,22 @@ def _cohorts(counts: Counts, rounds: list[Counts], clients: int, size: int) -> C
 
 
 def _never_drawn(clients: int, holders: Counts, size: int) -> NDArray[np.float64]:
-    """Chance that `size` of `clients`, drawn without replacement, leave out all holders of a class."""
+    """Probability that `size` of `clients`, drawn without replacement, include no holder of a class."""
     drawn = np.arange(size)
     factors = np.clip((clients - holders[:, None] - drawn) / (clients - drawn), 0, None)
     return factors.prod(axis=1)
 
 
-def _steps(counts: Counts, rounds: list[Counts], work: Work, times: float = 1.0) -> StepStats:
-    """times: participants for each one in rounds."""
+def _steps(counts: Counts, rounds: list[Counts], work: Work, scale: float = 1.0) -> StepStats:
+    """scale: number of participants per inspected one."""
     steps = _steps_of(counts, work)
-    each = [_steps_of(cohort, work) for cohort in rounds]
+    steps_by_round = [_steps_of(cohort, work) for cohort in rounds]
     needed = computed = 0
-    for cohort, found in list(zip(rounds, each))[:ROUNDS_STACKED]:
-        active = sorted((int(s) for s in found if s), reverse=True)
+    for cohort, steps_by_client in list(zip(rounds, steps_by_round))[:MAX_PADDING_ROUNDS]:
+        active = sorted((int(s) for s in steps_by_client if s), reverse=True)
         needed += sum(work.rows_for(int(rows)) for rows in cohort.sum(axis=1))
         computed += sum(widths(active)) * work.batch
-    total = np.mean([cohort.sum() for cohort in each]) * times
+    total = np.mean([cohort.sum() for cohort in steps_by_round]) * scale
     return StepStats(int(steps.max()), float(np.median(steps)), float(total), 1 - needed / max(computed, 1))
 
 
@@ -140,25 +142,25 @@ def _steps_of(counts: Counts, work: Work) -> Counts:
 
 
 def warnings(counts: Counts, cohorts: CohortStats) -> list[str]:
-    """What cannot work, or will work badly, in words."""
-    sizes, classes, told = counts.sum(axis=1), counts.shape[1], []
+    """Warnings about splits that cannot work or will work badly."""
+    sizes, classes, lines = counts.sum(axis=1), counts.shape[1], []
     unheld = np.flatnonzero(counts.sum(axis=0) == 0).tolist()
     if unheld:
-        told.append(f"no client holds classes {unheld}: no method can learn them")
+        lines.append(f"no client holds classes {unheld}: no method can learn them")
     held = classes - len(unheld)
     if cohorts.expected * classes < held - 0.05:
-        told.append(
+        lines.append(
             f"a round's {cohorts.size} participants hold {cohorts.expected * classes:.1f} of {classes} classes on "
-            f"average, and {cohorts.lowest * classes:.0f} in round {cohorts.lowest_round}: nobody trains on the others "
-            "in that round, and the model tends to forget them; raise participation, or choose a method made for that"
+            f"average, and {cohorts.lowest * classes:.0f} in round {cohorts.lowest_round}: the model is not trained "
+            "on the others in that round and tends to forget them; raise participation or choose a method for this"
         )
     if cohorts.size == 1 and len(counts) > 1:
-        told.append("one participant a round: nothing is averaged; raise participation")
+        lines.append("one participant per round: nothing is averaged; raise participation")
     if len(counts) > 1 and sizes.max() > sizes.sum() / 2:
-        told.append(
-            f"client {int(sizes.argmax())} holds {sizes.max() / sizes.sum():.0%} of all rows and decides the mean"
+        lines.append(
+            f"client {int(sizes.argmax())} holds {sizes.max() / sizes.sum():.0%} of all rows and dominates the average"
         )
     single = int((sizes == 1).sum())
     if single:
-        told.append(f"{single} clients hold a single row: behind BatchNorm it has no variance")
-    return told
+        lines.append(f"{single} clients hold a single row, which has no variance for BatchNorm")
+    return lines

@@ -1,7 +1,8 @@
-"""What a method costs beside FedAvg, measured: a dry run of two tiny clients on any net, read from its ledger.
+"""Measure a method's cost relative to FedAvg, from the ledger of a dry run with two tiny clients on any network.
 
-Three rounds are played with five local epochs; the third counts, because warm-ups and first exchanges are over by then.
-Work is the multiply-adds of matrix products and convolutions, forward and backward, of clients and server together.
+The dry run has three rounds of five local epochs; the third is measured, because warm-ups and first exchanges are over
+by then. Work is the floating-point operations of matrix products and convolutions, forward and backward, on clients and
+server together.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ CLIENTS, ROWS, BATCH, EPOCHS, ROUND = 2, 8, 8, 5, 3
 
 @dataclass(frozen=True)
 class Net:
-    """The net and rows that a cost is measured on."""
+    """The network and input shape on which a cost is measured."""
 
     model: str = "cnn"
     shape: tuple[int, ...] = (3, 32, 32)
@@ -39,17 +40,17 @@ class Net:
         return f"{self.model} on {'x'.join(map(str, self.shape))} with {self.classes} classes"
 
 
-DIGITS = Net("cnn", (1, 8, 8), 10)  # the net and rows of the recipe quick: a fraction of a second a method
+DIGITS = Net("cnn", (1, 8, 8), 10)  # as in the recipe quick; takes a fraction of a second per method
 
 
 @dataclass(frozen=True)
 class MethodCost:
-    """One client's round, on average; bytes as the ledger counts them."""
+    """The mean cost of one client's round; bytes as in the ledger."""
 
     up: float
     down: float
-    once: float  # bytes, both directions, that only the beginning costs
-    passes: float  # forward passes a step beside the trained one: teachers, previous models, further batches
+    once: float  # bytes, both directions, that only the first round costs
+    passes: float  # extra forward passes per step, besides the trained one: teachers, previous models, further batches
     flops: float
     model: int  # bytes of the model
     client_state: dict[str, int]  # bytes kept between rounds, by part
@@ -58,7 +59,7 @@ class MethodCost:
 
 @dataclass(frozen=True)
 class RelativeCost:
-    """A method's cost beside that of FedAvg on the same net."""
+    """A method's cost relative to that of FedAvg on the same network."""
 
     cost: MethodCost
     up: float
@@ -72,33 +73,33 @@ class RelativeCost:
 
     @property
     def effort(self) -> str:
-        """Further forward passes a step, and all the work as a multiple of FedAvg's."""
+        """Extra forward passes per step, and the work as a multiple of FedAvg's."""
         return f"{self.cost.passes:+g} passes, {self.work:.2f} x work"
 
 
 def measure(method: str, net: Net = DIGITS) -> RelativeCost:
-    """A dry run of the method and of FedAvg."""
-    with one_thread():  # tensors are too small to share
-        base, mine = _played("fedavg", net), _played(method, net)
-    return RelativeCost(mine, mine.up / base.up, mine.down / base.down, mine.flops / base.flops)
+    """Measure the method and FedAvg in a dry run each."""
+    with one_thread():  # the tensors are too small for several threads
+        base, own = _dry_run("fedavg", net), _dry_run(method, net)
+    return RelativeCost(own, own.up / base.up, own.down / base.down, own.flops / base.flops)
 
 
 @lru_cache(maxsize=64)
-def _played(method: str, net: Net) -> MethodCost:
+def _dry_run(method: str, net: Net) -> MethodCost:
     calls: Counter[str] = Counter()
     federation = _federation(method, net, calls)
-    snap, first = federation.start(), 0
+    snap, first_round = federation.start(), 0
     for _ in range(1, ROUND):
-        snap, _report = federation.play(snap)
-        first = first or _bytes(snap.ledger.entries)
+        snap, _report = federation.run_round(snap)
+        first_round = first_round or _bytes(snap.ledger.entries)
     calls.clear()
     with FlopCounterMode(display=False) as work:
-        snap, _report = federation.play(snap)
+        snap, _report = federation.run_round(snap)
     entries, steps = snap.ledger.entries, CLIENTS * EPOCHS * -(-ROWS // BATCH)
     return MethodCost(
         up=_bytes(entries, "up") / CLIENTS,
         down=_bytes(entries, "down") / CLIENTS,
-        once=max(first - _bytes(entries), 0) / CLIENTS,
+        once=max(first_round - _bytes(entries), 0) / CLIENTS,
         passes=calls["passes"] / steps - 1,
         flops=work.get_total_flops() / CLIENTS,
         model=size_in_bytes(federation.model.initial),
@@ -114,7 +115,7 @@ def _federation(method: str, net: Net, calls: Counter[str]) -> Federation:
     rng, n = np.random.default_rng(0), CLIENTS * ROWS
     x, y = rng.normal(size=(n, *net.shape)).astype("float32"), np.arange(n) % net.classes
     data = from_arrays(x, y, x_test=x, y_test=y, group=np.repeat(np.arange(CLIENTS), ROWS), classes=_names(net.classes))
-    setting = Experiment(
+    experiment = Experiment(
         method=method,
         rounds=ROUND,
         partition={"name": "group"},
@@ -123,8 +124,8 @@ def _federation(method: str, net: Net, calls: Counter[str]) -> Federation:
         device="cpu",
     )
     blocks = _blocks(net)
-    first = nn.Sequential(_probe(calls), blocks[0])
-    return prepare(setting, data=data, model=nn.Sequential(first, *list(blocks)[1:])).federation
+    first_block = nn.Sequential(_call_counter(calls), blocks[0])
+    return prepare(experiment, data=data, model=nn.Sequential(first_block, *list(blocks)[1:])).federation
 
 
 def _blocks(net: Net) -> nn.Sequential:
@@ -138,15 +139,15 @@ def _names(classes: int) -> tuple[str, ...]:
     return tuple(str(c) for c in range(classes))
 
 
-def _probe(calls: Counter[str]) -> nn.Module:
-    """A layer that does nothing and counts; in a class of its own, so that copies of the net count together."""
+def _call_counter(calls: Counter[str]) -> nn.Module:
+    """An identity layer that counts forward passes; copies of the network share the counter in the closure."""
 
-    class Probe(nn.Module):
+    class CallCounter(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             calls["passes"] += 1
             return x
 
-    return Probe()
+    return CallCounter()
 
 
 def _bytes(entries: list[LedgerEntry], direction: str = "") -> int:

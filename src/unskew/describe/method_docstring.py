@@ -1,6 +1,6 @@
-"""The docstring of a method's file, read as sections: one line, equations, paper, notes, departures.
+"""Parse the docstring of a method's file into sections: summary, equations, paper, notes, departures.
 
-The shape is a convention that `tests/commands/test_method_files.py` holds every file to:
+`tests/describe/test_method_files.py` checks that every file follows this shape:
 
     FedProx (Li et al. 2020): stay near the received model.
 
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"\((\d+)\)")
 
 @dataclass(frozen=True)
 class MethodDocstring:
-    """One method file in its own words."""
+    """The parsed docstring of one method file."""
 
     module: str  # short name of the file
     title: str
@@ -38,7 +38,7 @@ class MethodDocstring:
     equations: tuple[str, ...]  # each as written, its continuation lines included
     paper: str
     notes: str
-    differs: str  # empty: nothing
+    differs: str  # empty if nothing differs
 
     @property
     def cited(self) -> str:
@@ -47,64 +47,70 @@ class MethodDocstring:
 
 
 def read(part: type[Part]) -> MethodDocstring:
-    """The sections of the file that defines a part; what a file does not have is empty."""
+    """The docstring of the file that defines a part; sections that it does not have are empty."""
     text = inspect.getdoc(sys.modules[part.__module__]) or ""
     head, _, body = text.partition("\n\n")
     first = _FIRST.fullmatch(" ".join(head.split()))
-    found = (
+    fields = (
         first.groupdict() if first else {"title": part.name, "authors": "", "year": "", "line": " ".join(head.split())}
     )
-    told, _, differs = body.partition("Differs:")
-    prose = "\n".join(line for line in told.splitlines() if not line.startswith(" ")).strip()
+    described, _, differs = body.partition("Differs:")
+    prose = "\n".join(line for line in described.splitlines() if not line.startswith(" ")).strip()
     paper = re.search(r"^Paper: (.*?\.)$", prose, re.DOTALL | re.MULTILINE)
     notes = prose.replace(paper.group(0), "") if paper else prose
     return MethodDocstring(
         part.__module__.rpartition(".")[2],
-        found["title"],
-        found["authors"],
-        found["year"],
-        _sentence(found["line"]),
-        _equations(told),
+        fields["title"],
+        fields["authors"],
+        fields["year"],
+        _sentence(fields["line"]),
+        _equations(described),
         " ".join(paper.group(1).split()) if paper else "",
         " ".join(notes.split()),
         "" if differs.strip().startswith("nothing.") else " ".join(differs.split()),
     )
 
 
-def of_parts(parts: list[type[Part]]) -> list[MethodDocstring]:
-    """The files behind some parts, each once, with the equations that these parts compute."""
+def read_parts(parts: list[type[Part]]) -> list[MethodDocstring]:
+    """The docstrings of the files that define the parts, each once, with the equations that these parts compute."""
     modules = dict.fromkeys(part.__module__ for part in parts)
-    return [_in_force(module, [part for part in parts if part.__module__ == module]) for module in modules]
+    return [
+        _without_replaced_equations(module, [part for part in parts if part.__module__ == module]) for module in modules
+    ]
 
 
-def numbers_on_code(module: str) -> set[str]:
-    """The equation numbers in a file's comments."""
-    return _commented(inspect.getsource(sys.modules[module]))
+def equation_numbers_in_code(module: str) -> set[str]:
+    """The equation numbers in the comments of a module."""
+    return _numbers_in_comments(inspect.getsource(sys.modules[module]))
 
 
-def number(equation: str) -> str:
-    """The number of an equation as it is written, such as 1."""
+def equation_number(equation: str) -> str:
+    """The number of an equation as written, such as 1; empty if it has none."""
     match = _NUMBER.match(equation.lstrip())
     return match.group(1) if match else ""
 
 
-def _in_force(module: str, used: list[type[Part]]) -> MethodDocstring:
-    """Without the equations of parts that something else replaced, such as FedAvg's mean under server momentum."""
+def _without_replaced_equations(module: str, used: list[type[Part]]) -> MethodDocstring:
+    """Drop the equations of parts that the method replaces, such as FedAvg's mean under server momentum."""
     source = read(used[0])
-    classes = [each for each in vars(sys.modules[module]).values() if isinstance(each, type) and issubclass(each, Part)]
-    here = [each for each in classes if each.__module__ == module]
-    kept = set().union(*(_commented(inspect.getsource(each)) for each in used))
-    lost = set().union(*(_commented(inspect.getsource(each)) for each in here if each not in used)) - kept
-    return replace(source, equations=tuple(line for line in source.equations if number(line) not in lost))
+    classes = [cls for cls in vars(sys.modules[module]).values() if isinstance(cls, type) and issubclass(cls, Part)]
+    own = [cls for cls in classes if cls.__module__ == module]
+    used_numbers = set().union(*(_numbers_in_comments(inspect.getsource(cls)) for cls in used))
+    replaced_numbers = (
+        set().union(*(_numbers_in_comments(inspect.getsource(cls)) for cls in own if cls not in used)) - used_numbers
+    )
+    return replace(
+        source, equations=tuple(line for line in source.equations if equation_number(line) not in replaced_numbers)
+    )
 
 
-def _commented(code: str) -> set[str]:
-    return {found for line in code.splitlines() for found in _NUMBER.findall(line.partition("#")[2])}
+def _numbers_in_comments(code: str) -> set[str]:
+    return {number for line in code.splitlines() for number in _NUMBER.findall(line.partition("#")[2])}
 
 
-def _equations(told: str) -> tuple[str, ...]:
+def _equations(text: str) -> tuple[str, ...]:
     blocks: list[str] = []
-    for line in told.splitlines():
+    for line in text.splitlines():
         if _NUMBER.match(line.lstrip()) and line.startswith(" "):
             blocks.append(line.rstrip())
         elif blocks and line.startswith(" ") and line.strip():

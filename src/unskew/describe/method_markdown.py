@@ -1,4 +1,4 @@
-"""Pages and tables as Markdown: `docs/methods/` and the part of the README between its two marks."""
+"""Write pages and tables as Markdown, for `docs/methods/` and for the part of the README between two marks."""
 
 from __future__ import annotations
 
@@ -14,60 +14,58 @@ BEGIN, END = "<!-- methods -->", "<!-- end of methods -->"
 
 
 def pages() -> dict[str, str]:
-    """Every page by its file's name, the index among them."""
-    known = table()
-    found = {"README.md": _index(known)}
+    """File name -> text, for the page of every method and the index."""
+    facts = table()
+    files = {"README.md": _index(facts)}
     for name in shipped():
         method = describe(name)
-        told = sections(method, measure(name), DIGITS, known.get(name))
-        found[f"{name}.md"] = "\n".join(
-            [GENERATED, f"# {name}", f"`{' + '.join(method.parts)}`", "", *map(_section, told)]
+        page_sections = sections(method, measure(name), DIGITS, facts.get(name))
+        files[f"{name}.md"] = "\n".join(
+            [GENERATED, f"# {name}", f"`{' + '.join(method.parts)}`", "", *map(_section, page_sections)]
         )
-    return found
+    return files
 
 
-def overview(folder: str) -> str:
-    """The short table for the README: name, paper, what leaves, result; names link into `folder`."""
+def readme_table(folder: str) -> str:
+    """The README's table of methods: name, paper, what is sent, result; names link into `folder`."""
     rows = []
     for name in shipped():
-        method, known = describe(name), table().get(name)
-        recorded = (known.recorded if known else "") or "none yet"
-        cited = f"{method.headline.title} ({method.headline.cited})"
-        rows.append((f"[`{name}`]({folder}/{name}.md)", cited, method.beyond, recorded))
+        method, facts = describe(name), table().get(name)
+        recorded = (facts.recorded if facts else "") or "none yet"
+        source = f"{method.headline.title} ({method.headline.cited})"
+        rows.append((f"[`{name}`]({folder}/{name}.md)", source, method.sent_besides_model, recorded))
     head = ("method", "paper", "leaves the client beyond the model", "recorded best accuracy")
-    return grid(head, tuple(rows))
+    return markdown_table(head, tuple(rows))
 
 
-def put(text: str, inside: str) -> str:
-    """A page with the part between its marks replaced."""
+def replace_between_marks(text: str, content: str) -> str:
+    """Replace the part of a page between its marks."""
     if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise UserError(
-            f"expected one {BEGIN} and one {END} in the page, found others; write both marks on their own lines"
-        )
-    return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{inside}{END}", text, flags=re.DOTALL)
+        raise UserError(f"expected exactly one {BEGIN} and one {END} in the page; write each mark on its own line")
+    return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{content}{END}", text, flags=re.DOTALL)
 
 
-def grid(head: Row, rows: tuple[Row, ...]) -> str:
-    """A table; bars inside a cell are written so that they do not end it."""
+def markdown_table(head: Row, rows: tuple[Row, ...]) -> str:
+    """A Markdown table; vertical bars in cells are escaped."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
 
 
-def _index(known: dict[str, MethodFacts]) -> str:
+def _index(facts: dict[str, MethodFacts]) -> str:
     rows = []
     for name in shipped():
-        first, *rest = row(describe(name), known.get(name))
+        first, *rest = row(describe(name), facts.get(name))
         rows.append((f"[{first}]({first}.md)", *rest))
-    told = (
-        "Any sum of these is a method too: `unskew methods fedprox+avgm` prints its page. Bytes and work are multiples "
-        f"of FedAvg's, measured in a dry run ({DIGITS}). Results are the best accuracy over the rounds, mean over "
-        "seeds, beside FedAvg's in the same setting with the same seeds."
+    intro = (
+        "Methods can be combined with +: `unskew methods fedprox+avgm` prints the page of the sum. Bytes and work are "
+        f"multiples of FedAvg's, measured in a dry run ({DIGITS}). Results are the best accuracy over the rounds, "
+        "averaged over seeds; in parentheses FedAvg's in the same setting with the same seeds."
     )
-    return f"{GENERATED}\n# Methods\n\n{told}\n\n{grid(HEAD, tuple(rows))}"
+    return f"{GENERATED}\n# Methods\n\n{intro}\n\n{markdown_table(HEAD, tuple(rows))}"
 
 
 def _section(section: PageSection) -> str:
     title = [f"## {section.title}\n"] if section.title else []
     text = [f"{line}\n" for line in section.text]
     lines = ["```\n" + "\n".join(section.lines) + "\n```\n"] if section.lines else []
-    return "\n".join([*title, *text, *lines, *([grid(section.head, section.rows)] if section.rows else [])])
+    return "\n".join([*title, *text, *lines, *([markdown_table(section.head, section.rows)] if section.rows else [])])

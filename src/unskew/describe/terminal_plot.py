@@ -1,4 +1,4 @@
-"""A split as a picture in the terminal: clients by classes in shades, sizes as bars. Readable without colour."""
+"""Plot a split in the terminal: shades for clients by classes, bars for sizes. Readable without colour."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from rich.text import Text
 
 from unskew.describe.describe_split import Counts
 
-CLIENTS = 40  # lines; more clients are put together with those that hold the same class most
-CLASSES = 100  # columns
+MAX_LINES = 40  # more clients are grouped by the class they hold most of
+MAX_COLUMNS = 100  # more classes are summed with their neighbours
 BAR = 24
-# From the largest share of a client's rows to the smallest: from, shade, colour.
+# (minimum share of the client's rows, shade, colour), largest first.
 SHADES = ((0.75, "█", "bold red"), (0.5, "▓", "yellow"), (0.25, "▒", "green"), (0.05, "░", "cyan"), (0.0, "·", "dim"))
-LEGEND = "shade: share of the client's rows   █ from 75 %  ▓ 50 %  ▒ 25 %  ░ 5 %  · less"
+LEGEND = "shade: share of the client's rows   █ at least 75 %  ▓ 50 %  ▒ 25 %  ░ 5 %  · less"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def heat_map(counts: Counts) -> list[Text]:
-    """A line for every client, or for every group of alike clients, with its size."""
+    """One line per client, or per group of similar clients, with its size."""
     labels, shares, sizes = _lines(counts)
     columns = _columns(shares)
     cell = 3 if columns.shape[1] <= 20 else 2 if columns.shape[1] <= 40 else 1
@@ -35,23 +35,23 @@ def heat_map(counts: Counts) -> list[Text]:
 
 
 def histogram(sizes: NDArray[np.int64], bins: int = 8) -> list[str]:
-    """How many clients have how many rows."""
+    """A histogram of the number of rows per client."""
     low, high = int(sizes.min()), int(sizes.max())
     if low == high:
         return [f"all {len(sizes)} clients have {low} rows"]
     edges = np.unique(np.linspace(low, high + 1, min(bins, high - low + 1) + 1).astype(int))
-    found, _ = np.histogram(sizes, edges)
+    counts, _ = np.histogram(sizes, edges)
     width = len(str(high))
     exact = bool((np.diff(edges) == 1).all())
     ends = ["" if exact else f" to {last - 1:>{width}}" for last in edges[1:]]
     return [
-        f"{first:>{width}}{end} rows  {bar(count / found.max())} {count} {'client' if count == 1 else 'clients'}"
-        for first, end, count in zip(edges[:-1], ends, found)
+        f"{first:>{width}}{end} rows  {bar(count / counts.max())} {count} {'client' if count == 1 else 'clients'}"
+        for first, end, count in zip(edges[:-1], ends, counts)
     ]
 
 
 def bar(share: float, width: int = BAR) -> str:
-    """A bar of eighths.
+    """A horizontal bar with a resolution of an eighth of a character.
 
     >>> bar(0.5, 4)
     '██  '
@@ -71,12 +71,12 @@ def _lines(counts: Counts) -> tuple[list[str], NDArray[np.float64], NDArray[np.f
     """Labels, mean class shares [lines, classes] and mean sizes [lines]."""
     sizes = counts.sum(axis=1)
     shares = counts / np.maximum(sizes, 1)[:, None]
-    if len(counts) <= CLIENTS:
+    if len(counts) <= MAX_LINES:
         return [f"client {k}" for k in range(len(counts))], shares, sizes.astype(float)
-    # Groups of clients alike: a mean over neighbours by number would look like no skew at all.
+    # Group similar clients, because a mean over neighbours by number would hide the skew.
     main = np.where(sizes > 0, counts.argmax(axis=1), -1)
     kinds = np.unique(main[main >= 0])
-    groups = [group for c in kinds for group in _cut(np.flatnonzero(main == c), sizes, len(kinds))]
+    groups = [group for c in kinds for group in _split_group(np.flatnonzero(main == c), sizes, len(kinds))]
     labels = [f"{len(group)} with most of {main[group[0]]}" for group in groups]
     empty = np.flatnonzero(main < 0)
     if len(empty):
@@ -88,17 +88,17 @@ def _lines(counts: Counts) -> tuple[list[str], NDArray[np.float64], NDArray[np.f
     )
 
 
-def _cut(group: NDArray[np.int64], sizes: NDArray[np.int64], kinds: int) -> list[NDArray[np.int64]]:
-    """A class's clients from large to small, in as many lines as there is room for."""
+def _split_group(group: NDArray[np.int64], sizes: NDArray[np.int64], kinds: int) -> list[NDArray[np.int64]]:
+    """Split a class's clients, sorted from large to small, into as many lines as there is room for."""
     order = group[np.argsort(-sizes[group], kind="stable")]
-    return np.array_split(order, min(max((CLIENTS - 1) // kinds, 1), len(order)))
+    return np.array_split(order, min(max((MAX_LINES - 1) // kinds, 1), len(order)))
 
 
 def _columns(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Neighbouring classes added up where there are more than fit."""
-    if shares.shape[1] <= CLASSES:
+    """Sum neighbouring classes if there are more than fit."""
+    if shares.shape[1] <= MAX_COLUMNS:
         return shares
-    return np.array([part.sum(axis=0) for part in np.array_split(shares.T, CLASSES)]).T
+    return np.array([part.sum(axis=0) for part in np.array_split(shares.T, MAX_COLUMNS)]).T
 
 
 def _header(classes: int, columns: int, cell: int) -> str:

@@ -1,4 +1,4 @@
-"""Tables and sections on a terminal, and with a fixed width where there is none."""
+"""Print tables and sections to a terminal, or with a fixed width to a file or pipe."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from rich.table import Table
 
 from unskew.describe.method_page import PageSection, Row
 
-WIDTH = 120  # columns where there is no terminal to fit
+WIDTH = 120  # if the output is not a terminal
 
 
 def console() -> Console:
-    """Standard output."""
-    here = Console(highlight=False)
-    return here if here.is_terminal else Console(highlight=False, width=WIDTH)
+    """A console on standard output."""
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=WIDTH)
 
 
-def show_table(out: Console, head: Row, rows: tuple[Row, ...], whole: Row = ()) -> None:
-    """A table; columns named in `whole` are never broken."""
+def show_table(out: Console, head: Row, rows: tuple[Row, ...], no_wrap_columns: Row = ()) -> None:
+    """Print a table; columns named in `no_wrap_columns` are never wrapped."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in head:
-        table.add_column(title, overflow="fold", no_wrap=title in whole)
+        table.add_column(title, overflow="fold", no_wrap=title in no_wrap_columns)
     for row in rows:
         table.add_row(*map(escape, row))
     out.print(table)
 
 
 def show_sections(out: Console, sections: list[PageSection]) -> None:
-    """Titles in bold, text wrapped, equations as they are written."""
+    """Print sections: bold titles, wrapped text, equations as written."""
     for section in sections:
         if section.title:
             out.print(f"\n[bold]{escape(section.title)}[/bold]")

@@ -1,4 +1,4 @@
-"""Engines by name, with what each can do. An engine is imported when a run asks for it."""
+"""Engines by name, with their capabilities. An engine is imported only when a run uses it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from unskew.engines.engine import Engine, EngineContext
 
 T = TypeVar("T")
-AUTO = "auto"  # the name that stands for the engine of the device
+AUTO = "auto"  # picks the engine by the device
 
 
 class EngineEntry(NamedTuple):
-    """What an engine is and can do; `load` returns its class, which takes a context, and workers if it has them."""
+    """An engine's capabilities. `load` returns its class, which takes a context and, if `workers`, their number."""
 
     description: str
     load: Callable[[], Any]
@@ -22,25 +22,25 @@ class EngineEntry(NamedTuple):
     auto: tuple[str, ...] = ()  # device types on which `auto` picks it
 
 
-def _class_at(module: str, name: str) -> Callable[[], Any]:
+def _lazy_class(module: str, name: str) -> Callable[[], Any]:
     return lambda: getattr(importlib.import_module(module), name)
 
 
 ENGINES: dict[str, EngineEntry] = {
     "loop": EngineEntry(
         "client by client, in several processes",
-        _class_at("unskew.engines.loop.loop_engine", "LoopEngine"),
+        _lazy_class("unskew.engines.loop.loop_engine", "LoopEngine"),
         workers=True,
         auto=("cpu",),
     ),
     "stacked": EngineEntry(
         "all clients of a round in one tensor",
-        _class_at("unskew.engines.stacked.stacked_engine", "StackedEngine"),
+        _lazy_class("unskew.engines.stacked.stacked_engine", "StackedEngine"),
         auto=("cuda",),
     ),
     "plain": EngineEntry(
         "client by client with ordinary autograd and torch.optim, for debugging and as the reference",
-        _class_at("unskew.engines.plain_engine", "PlainEngine"),
+        _lazy_class("unskew.engines.plain_engine", "PlainEngine"),
     ),
 }
 
@@ -48,7 +48,7 @@ ENGINES: dict[str, EngineEntry] = {
 def engine(
     name: str, description: str, *, workers: bool = False, auto: tuple[str, ...] = ()
 ) -> Callable[[type[T]], type[T]]:
-    """Register a class as the engine of that name; of several for one device, `auto` picks the last."""
+    """Register a class as an engine; if several declare a device in `auto`, the last one registered is picked."""
 
     def register(cls: type[T]) -> type[T]:
         ENGINES[name] = EngineEntry(description, lambda: cls, workers, auto)
@@ -58,15 +58,15 @@ def engine(
 
 
 def names() -> list[str]:
-    """Every name that a recipe may give."""
+    """Every engine name that a recipe may use."""
     return [AUTO, *ENGINES]
 
 
 def make(name: str, context: EngineContext, workers: int) -> Engine:
-    """The engine of that name, or what `auto` picks on the context's device."""
+    """Create the engine of that name, or the one that `auto` picks on the context's device."""
     entry = ENGINES[_name_for(context.device.type) if name == AUTO else name]
-    made: Engine = entry.load()(context, workers) if entry.workers else entry.load()(context)
-    return made
+    instance: Engine = entry.load()(context, workers) if entry.workers else entry.load()(context)
+    return instance
 
 
 def _name_for(device: str) -> str:

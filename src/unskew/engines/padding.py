@@ -1,11 +1,11 @@
-"""How much of what an engine computes no client trains on."""
+"""The share of an engine's computation that is padding."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class PaddingCount:
-    """Rows of all steps: those that clients trained on, and those computed, with what fills a client's last batch."""
+    """Rows of all steps: those that clients need, and those computed, which includes the padding of last batches."""
 
     needed: int = 0
     computed: int = 0

@@ -1,1 +1,1 @@
-"""One file per method; a file here registers itself."""
+"""One file per method; each registers its parts and its method when imported."""

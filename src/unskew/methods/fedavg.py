@@ -5,7 +5,7 @@
 
 Paper: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learning of Deep Networks from
 Decentralized Data", AISTATS 2017.
-Running statistics are averaged like weights; batch counters take one client's value.
+Running statistics are averaged like weights; integer batch counters take the first client's value.
 Differs: nothing.
 """
 

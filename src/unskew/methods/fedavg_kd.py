@@ -1,10 +1,10 @@
-"""FedAvg+KD (Hinton et al. 2015): distil the received model's opinion on all classes.
+"""FedAvg+KD (Hinton et al. 2015): distil the received model's predictions on all classes.
 
     (1)  p^T = softmax of the received model's logits / tau,   p^S = softmax of the local logits / tau
     (2)  L = L_FedAvg + beta tau^2 mean_i KL(p^T || p^S)
 
 Paper: Hinton, Vinyals, Dean, "Distilling the Knowledge in a Neural Network", NeurIPS workshop 2015.
-A baseline of FedLMD, whose released code does not have it. Cross-entropy keeps weight 1, not 1 - beta.
+A baseline in the FedLMD paper, missing from its released code. Cross-entropy keeps weight 1, not 1 - beta.
 Differs: the teacher is the received model, not a larger one.
 """
 
@@ -28,8 +28,8 @@ class Distillation(Part):
     neutral = {"beta": 0.0}
 
     def loss(self, view: View) -> Tensor:
-        every = torch.ones_like(view.logits, dtype=torch.bool)
-        kl = masked_kl(view.teacher.logits, view.logits, every, every, self.tau)  # (1)
+        all_classes = torch.ones_like(view.logits, dtype=torch.bool)
+        kl = masked_kl(view.teacher.logits, view.logits, all_classes, all_classes, self.tau)  # (1)
         return self.beta * view.mean(kl)  # (2)
 
 

@@ -6,8 +6,8 @@
 
 Paper: Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification",
 arXiv 1909.06335, 2019.
-(3) is computed as (mean - beta v_old), the same number without the rounding of w - (w - mean), so that beta = 0 is
-FedAvg to the bit. Running statistics take the plain mean.
+(3) is computed as (mean - beta v_old), which is equal but avoids the rounding of w - (w - mean), so that beta = 0 is
+FedAvg bit for bit. Running statistics take the plain mean.
 Differs: nothing; no damping and no Nesterov, as in the code FedLMD builds on.
 """
 
@@ -42,9 +42,8 @@ class AverageMomentum(Part):
         mean, w, old = messages.mean("weights"), server.model, server.part_state
         d = {name: w[name] - mean[name] for name in old}  # (1)
         v = {name: self.beta * old[name] + d[name] for name in old}  # (2)
-        return server.replace(
-            model=mean | {name: mean[name] - self.beta * old[name] for name in old}, part_state=v
-        )  # (3)
+        new = mean | {name: mean[name] - self.beta * old[name] for name in old}  # (3)
+        return server.replace(model=new, part_state=v)
 
 
 method("fedavgm", "fedavg", "avgm")

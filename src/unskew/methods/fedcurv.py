@@ -1,15 +1,15 @@
-"""FedCurv (Shoham et al. 2019): stay where the other clients' losses curve little.
+"""FedCurv (Shoham et al. 2019): penalise changes in directions in which the other clients' losses curve strongly.
 
     (1)  u_k = mean over mini-batches of (gradient of the batch's mean cross-entropy at w_k)^2,  v_k = u_k w_k
-    (2)  U = sum_j u_j,  V = sum_j v_j     over the latest of every client seen; the client sends the difference
-    (3)  P = U - u_k,  Q = V - v_k         the others' sums, so that the broadcast is the same for all
+    (2)  U = sum_j u_j,  V = sum_j v_j     over the latest of every client so far; a client sends the change of its own
+    (3)  P = U - u_k,  Q = V - v_k         the other clients' sums, from a broadcast that is the same for all
     (4)  L = L_FedAvg + lambda ( w^T (P w) - 2 Q^T w )     = lambda sum_{j != k} u_j (w - w_j)^2 up to a constant
 
 Paper: Shoham, Avidor, Keren, Israel, Benditkis, Mor-Yosef, Zeitak, "Overcoming Forgetting in Federated Learning on
 Non-IID Data", NeurIPS 2019 workshop on federated learning.
-U and V start at 0, so round 1 is FedAvg. At most `samples` rows are used for (1), in batches of the local batch size.
-Differs: the Fisher pass sees rows as they are stored, and in eval mode; the code FedLMD builds on augments them, and
-subtracts u_k in place from the sums that later clients of the round still need.
+U and V start at 0, so round 1 is FedAvg. (1) uses at most `samples` rows, in batches of the local batch size.
+Differs: (1) uses rows as they are stored, without augmentation, and eval mode; the code FedLMD builds on augments them,
+and subtracts u_k in place from the sums that later clients of the round still need.
 """
 
 import torch
@@ -29,7 +29,7 @@ from unskew.protocol.step_view import View
 
 @part("curv")
 class Curvature(Part):
-    """The others' curvature as a penalty."""
+    """A quadratic penalty weighted by the other clients' curvature."""
 
     lam: float = Field(1.0, ge=0, description="strength lambda; 1 in the code FedLMD builds on")
     samples: int = Field(550, ge=1, description="rows of the Fisher pass; 11 batches of 50 in that code")
@@ -78,7 +78,7 @@ class Curvature(Part):
         return server.replace(part_state=sums)  # (2)
 
     def _fisher(self, client: Client) -> State:
-        """Mean over batches of the squared gradient; a batch that is padding only does not count."""
+        """Mean over batches of the squared gradient; batches that contain only padding do not count."""
         leaves = {name: client.state[name] for name in client.model.shared}
         total = {name: torch.zeros_like(t) for name, t in leaves.items()}
         count = torch.zeros_like(client.facts.rows)

@@ -1,16 +1,16 @@
-"""FedData (Zhao et al. 2018): every client trains on its own rows and on a share of everybody's.
+"""FedData (Zhao et al. 2018): every client trains on its own rows and on a share of all clients' rows.
 
     (1)  D = union over all clients of a share of their rows, collected before round 1
     (2)  L = mean CE over the epochs of D_k + D, shuffled together
-    (3)  w^{t+1} = sum_k p_k w_k,  p_k by the client's own rows alone
+    (3)  w^{t+1} = sum_k p_k w_k,  p_k by the client's own rows only
 
 Paper: Zhao, Li, Lai, Suda, Civin, Chandra, "Federated Learning with Non-IID Data", arXiv 2018.
-FLea's reference, not a method one would use: raw rows leave their clients for good. An epoch is longer by |D|, about 50
-times on CIFAR-10 with 100 rows a client, so state the epochs beside its numbers. D has the client's own rows again.
-With `preset: released` rows are drawn with replacement and int(share n_k) of them, as in FLea's code. A client that is
-away in round 1 gives nothing.
-Differs: Zhao et al. deal out a set that the server holds; here, as in FLea, it is collected from the clients. Rows
-are shared as they are stored: augmented with `data.augment.frozen` alone.
+A reference in the FLea paper, not a practical method: raw rows leave their clients for good. An epoch is longer by |D|,
+about 50 times on CIFAR-10 with 100 rows per client, so report the epochs with its results. D contains the client's own
+shared rows again. With `preset: released`, int(share n_k) rows are drawn with replacement, as in FLea's code. A client
+that is absent in round 1 shares nothing.
+Differs: Zhao et al. distribute a set that the server holds; here, as in FLea, it is collected from the clients. Rows
+are shared as they are stored: augmented only with `data.augment.frozen`.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from unskew.base.tree import Rows, State, Value
-from unskew.methods.shared.shared_subset import subset
+from unskew.methods.shared.shared_subset import draw_subset
 from unskew.protocol.client_view import Client
 from unskew.protocol.method import Method
 from unskew.protocol.method_registry import method, part
@@ -31,12 +31,12 @@ from unskew.protocol.work import Work
 
 @part("pool")
 class SharedRows(Part):
-    """Rows of all clients, joined to every client's epoch."""
+    """Adds shared rows of all clients to every client's epoch."""
 
-    fraction: float = Field(0.1, ge=0, le=1, description="of a client's rows that it gives away; 0.1 in FLea's paper")
+    fraction: float = Field(0.1, ge=0, le=1, description="share of its rows that a client sends; 0.1 in FLea's paper")
     preset: Literal["run", "paper", "released"] = Field(
         "run",
-        description="how rows are drawn: as FLea's paper or its released code; run: what `preset` of the run says",
+        description="draw rows as in FLea's paper or its released code; run: follow the run's `preset`",
     )
 
     neutral = {"fraction": 0.0}
@@ -53,7 +53,7 @@ class SharedRows(Part):
     def draws(self, when: str, sizes: Sizes, generator: np.random.Generator) -> dict:
         if when != "share":
             return {}
-        return {"pick": subset(generator, sizes.rows, self.fraction, 0, self.preset == "released")}
+        return {"pick": draw_subset(generator, sizes.rows, self.fraction, 0, self.preset == "released")}
 
     def share(self, client: Client) -> tuple[dict[str, Value], State]:
         x, y, keep = client.rows(client.draws["pick"])
@@ -66,7 +66,7 @@ class SharedRows(Part):
         return dict(server.part_state)
 
     def streams(self, received: dict, part_state: State) -> dict[str, Stream]:
-        # (2); weights count the client's own rows, as they always do: (3)
+        # (2); the average still weighs a client by its own rows: (3)
         return {"rows": Stream(received["rows"], received["labels"], "join")} if received else {}
 
 

@@ -1,14 +1,14 @@
 """FedLC (Zhang et al. 2022): calibrate logits by label counts, so that rare classes get a wider margin.
 
-    (1)  z'_c = z_c - tau n_kc^(-1/4)      n_kc = `absent` for a class the client lacks
+    (1)  z'_c = z_c - tau n_kc^(-1/4)      n_kc = `absent` for a class without rows on the client
     (2)  L = mean_i CE(z', y)
 
 Paper: Zhang, Li, Li, Xu, Wu, Ding, Wu, "Federated Learning with Label Distribution Skew via Logits Calibration",
 ICML 2022.
-Logits are calibrated in training alone; the model is scored without it. At tau = 1 an absent class is lowered by 31.6
-and gets no gradient to speak of; at tau = 0.1 only by 3.2: a smaller `absent` masks it. It replaces FedAvg's loss; the
-average is FedAvg's.
-Differs: the softmax is over all classes, as in all public code; the paper's denominator leaves out the true one.
+Logits are calibrated only in training; evaluation uses the plain logits. At tau = 1 an absent class is lowered by 31.6
+and gets almost no gradient; at tau = 0.1 it is lowered by only 3.2, and a smaller `absent` is needed to mask it. The
+part replaces FedAvg's loss and keeps its average.
+Differs: the softmax is over all classes, as in all public code; the paper's denominator leaves out the true class.
 """
 
 from pydantic import Field

@@ -4,8 +4,8 @@
     (2)  L = mean_i -sum_c q_c log softmax(z)_c = mean_i (1 - eps) CE(z, y) - eps mean_c log softmax(z)_c
 
 Paper: Szegedy, Vanhoucke, Ioffe, Shlens, Wojna, "Rethinking the Inception Architecture for Computer Vision", CVPR 2016.
-A baseline of FedLMD, whose released code does not have it; PyTorch's `label_smoothing` is the same rule. The average is
-FedAvg's.
+A baseline in the FedLMD paper, missing from its released code; equal to PyTorch's `label_smoothing`. The part replaces
+FedAvg's loss and keeps its average.
 Differs: nothing.
 """
 
@@ -20,9 +20,9 @@ from unskew.protocol.step_view import View
 
 @part("ls")
 class LabelSmoothing(Part):
-    """Cross-entropy with a share of the label spread over all classes."""
+    """Cross-entropy with smoothed labels."""
 
-    eps: float = Field(0.1, ge=0, lt=1, description="share that is spread; 0.1 in FedLMD, where it is called mu")
+    eps: float = Field(0.1, ge=0, lt=1, description="share spread over all classes; 0.1 in FedLMD, there called mu")
 
     objective = True
     neutral = {"eps": 0.0}

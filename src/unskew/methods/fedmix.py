@@ -1,4 +1,4 @@
-"""FedMix (Yoon et al. 2021): train on the own rows mixed with means of everybody's rows, which are sent once.
+"""FedMix (Yoon et al. 2021): mix each client's rows with means of all clients' rows, which are sent once.
 
     (1)  x- = mean of M rows of a client,  y- = mean of their one-hot labels     of disjoint groups, for all clients
     (2)  x~ = beta x + (1 - beta) x-,  y~ likewise,  beta ~ Beta(a, a) for each batch
@@ -8,12 +8,12 @@
              + lambda mean_i < d CE(f(s_i), y_i) / d s_i , x-_i >                  variant taylor
 
 Paper: Yoon, Shin, Hwang, Yang, "FedMix: Approximation of Mixup under Mean Augmented Federated Learning", ICLR 2021.
-`naive` is what FLea compares with; `taylor`, the original loss, is what HFMDS-FL compares with, in groups of 2. (5) is
-the mixup of (2) with weight lambda to first order; training on it needs second derivatives. Rows left over from the
-last group are in no mean; a client with fewer than M rows sends nothing, nor does one that is away in round 1.
-Differs: means are of rows as they are stored, so augmented, as in FLea's code, with `data.augment.frozen` alone. The
-derivative in (5) is that of each sample's loss; public code differentiates the batch's mean and divides by the batch
-once more. `slope: exact` has the factor lambda (1 - lambda) that the expansion of (5)'s first term gives.
+FLea compares with `naive`; HFMDS-FL compares with `taylor`, the original loss, in groups of 2. (5) is the first-order
+expansion of mixup with weight lambda; training on it needs second derivatives. Rows that do not fill a group are in no
+mean; a client with fewer than M rows sends nothing, nor does one that is absent in round 1.
+Differs: means are taken over rows as they are stored, so augmented only with `data.augment.frozen`, as in FLea's code.
+The derivative in (5) is that of each sample's loss; public code differentiates the batch's mean, which divides by the
+batch size once more. `slope: exact` uses the factor lambda (1 - lambda) from expanding (5)'s first term.
 """
 
 from typing import Literal
@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from unskew.base.tree import Rows, State, Value, numbered
+from unskew.base.tree import Rows, State, Value, arange_like
 from unskew.protocol.client_view import Client
 from unskew.protocol.method_registry import method, part
 from unskew.protocol.part import Artefact, Exchange, Part, Sizes, Stream
@@ -34,18 +34,18 @@ from unskew.protocol.step_view import Batch, View, at_least_float32
 
 @part("mix")
 class MeanAugmentation(Part):
-    """Mixing with means of other clients' rows."""
+    """Mixes a client's rows with means of all clients' rows."""
 
     variant: Literal["naive", "taylor"] = Field(
-        "naive", description="naive: as in FLea; taylor: the original, in HFMDS"
+        "naive", description="naive: plain mixup, as in FLea; taylor: the original loss, as in HFMDS"
     )
-    group: int = Field(10, ge=1, description="rows of a mean, M; 10 in FLea, 2 in HFMDS")
-    a: float = Field(2.0, gt=0, description="of the Beta distribution, for naive; 2 in FLea")
+    group: int = Field(10, ge=1, description="rows per mean, M; 10 in FLea, 2 in HFMDS")
+    a: float = Field(2.0, gt=0, description="parameter of Beta(a, a), for naive; 2 in FLea")
     lam: float = Field(
-        0.05, ge=0, le=1, description="weight of the means, for taylor; 0.05 in public code, not in HFMDS"
+        0.05, ge=0, le=1, description="weight of the means, for taylor; 0.05 in public code, not given in HFMDS"
     )
     same_class: bool = Field(
-        False, description="means of one label; HFMDS says both, here groups of two labels are dropped"
+        False, description="average only rows of the same label and drop mixed groups; HFMDS describes both"
     )
     slope: Literal["paper", "exact"] = Field("paper", description="factor of the derivative in (5); paper: lambda")
 
@@ -70,15 +70,15 @@ class MeanAugmentation(Part):
         pick = client.draws["pick"]
         x, y, keep = client.rows(pick.flatten())
         label = (y.argmax(1) if y.ndim > 1 else y).masked_fill(~keep, len(client.facts.counts))
-        if self.same_class:  # rows of one label side by side
+        if self.same_class:  # groups are then runs of equal labels
             order = label.argsort(stable=True)
             x, y, keep, label = x[order], y[order], keep[order], label[order]
-        soft = y.to(x.dtype) if y.ndim > 1 else _one_hot(y, len(client.facts.counts), x.dtype)
-        means, labels = (t.view(*pick.shape, *t.shape[1:]).mean(1) for t in (x, soft))  # (1)
-        whole = keep.view(pick.shape).all(1)
+        targets = y.to(x.dtype) if y.ndim > 1 else _one_hot(y, len(client.facts.counts), x.dtype)
+        means, labels = (t.view(*pick.shape, *t.shape[1:]).mean(1) for t in (x, targets))  # (1)
+        complete = keep.view(pick.shape).all(1)
         if self.same_class:
-            whole = whole & (label.view(pick.shape) == label.view(pick.shape)[:, :1]).all(1)
-        return {"means": Rows(means, whole), "labels": Rows(labels, whole)}, client.part_state
+            complete = complete & (label.view(pick.shape) == label.view(pick.shape)[:, :1]).all(1)
+        return {"means": Rows(means, complete), "labels": Rows(labels, complete)}, client.part_state
 
     def collect(self, server: Server, shared: Messages) -> Server:
         return server.replace(part_state={name: shared.rows(name) for name in self.shares}) if shared else server
@@ -91,7 +91,7 @@ class MeanAugmentation(Part):
 
     def loss(self, view: View) -> Tensor:
         means = view.stream("means")
-        if means is None:  # nobody has M rows
+        if means is None:  # no client has M rows
             return view.mean(F.cross_entropy(view.logits, view.y, reduction="none"))
         return self._naive(view, means) if self.variant == "naive" else self._taylor(view, means)
 
@@ -104,18 +104,18 @@ class MeanAugmentation(Part):
     def _taylor(self, view: View, means: Batch) -> Tensor:
         lam = self.lam
 
-        def own(z: Tensor) -> Tensor:
+        def own_loss(z: Tensor) -> Tensor:
             return F.cross_entropy(z, view.y, reduction="none")
 
-        z, slope = view.slope((1 - lam) * view.x, own)  # (4)
-        steep = lam if self.slope == "paper" else lam * (1 - lam)
-        towards = (slope * means.x).flatten(1).sum(1)
-        each = (1 - lam) * own(z) + lam * F.cross_entropy(z, means.y, reduction="none") + steep * towards
+        z, slope = view.slope((1 - lam) * view.x, own_loss)  # (4)
+        factor = lam if self.slope == "paper" else lam * (1 - lam)
+        directional = (slope * means.x).flatten(1).sum(1)
+        each = (1 - lam) * own_loss(z) + lam * F.cross_entropy(z, means.y, reduction="none") + factor * directional
         return view.mean(each)  # (5)
 
 
 def _one_hot(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
-    return (y[:, None] == numbered(classes, y)).to(dtype)
+    return (y[:, None] == arange_like(classes, y)).to(dtype)
 
 
 method("fedmix", "average", "mix")

@@ -1,6 +1,6 @@
-"""FedNova (Wang et al. 2020): average directions, not sums of unequally many steps.
+"""FedNova (Wang et al. 2020): average normalised directions instead of sums over different numbers of steps.
 
-    (1)  d_k = (w^t - w_k) / a_k,  a_k = how far tau_k unit gradients move the weights, in learning rates:
+    (1)  d_k = (w^t - w_k) / a_k,  a_k = distance that tau_k unit gradients move the weights, in learning rates:
          momentum rho  a_k = sum_{j=1..tau} (1 - rho^j) / (1 - rho),   proximal mu  a <- a (1 - eta mu) + 1
     (2)  tau_eff = sum_k p_k a_k     (with a proximal term: sum_k p_k tau_k)
     (3)  w^{t+1} = w^t - tau_eff sum_k p_k d_k
@@ -8,7 +8,7 @@
 Paper: Wang, Liu, Liang, Joshi, Poor, "Tackling the Objective Inconsistency Problem in Heterogeneous Federated
 Optimization", NeurIPS 2020.
 Running statistics take the plain mean.
-Differs: without the half-wired variance reduction that the code FedLMD builds on switches on.
+Differs: the code FedLMD builds on switches on an incomplete variance reduction, which is left out here.
 """
 
 from dataclasses import replace
@@ -29,11 +29,11 @@ from unskew.protocol.work import Work
 
 @part("nova")
 class Nova(Part):
-    """The normalised average."""
+    """Averages the clients' normalised update directions."""
 
     tau: Literal["auto", "effective", "steps"] = Field(
         "auto",
-        description="what (2) averages; auto: effective steps, with a proximal sibling plain steps (the authors)",
+        description="steps averaged in (2); auto: effective steps, or plain steps with the part prox (as the authors)",
     )
 
     owner = True
@@ -46,7 +46,7 @@ class Nova(Part):
     def build(self, method: Method, work: Work) -> "Nova":
         if work.optimiser != "sgd":
             raise UserError(
-                f"nova: expected local.optimiser: sgd, found {work.optimiser}; only SGD's steps have a known length"
+                f"nova: expected local.optimiser: sgd, found {work.optimiser}; FedNova's a_k is defined only for SGD"
             )
         if self.tau != "auto":
             return self

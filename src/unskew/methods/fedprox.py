@@ -1,10 +1,10 @@
-"""FedProx (Li et al. 2020): stay near the received model.
+"""FedProx (Li et al. 2020): keep the local model close to the received one.
 
     (1)  L(w) = L_FedAvg(w) + mu/2 ||w - w^t||^2   over the trained tensors, w^t constant
 
 Paper: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks", MLSys 2020.
-Buffers such as running statistics are not pulled; they are averaged as in FedAvg.
-Differs: every client does its full work; the original lets stragglers stop early.
+Buffers such as running statistics are not in the term; they are averaged as in FedAvg.
+Differs: every client does all its local steps; the original lets stragglers stop early.
 """
 
 from dataclasses import replace
@@ -21,14 +21,14 @@ from unskew.protocol.work import Work
 
 @part("prox")
 class Proximal(Part):
-    """Squared distance to the received model."""
+    """Penalises the squared distance to the received model."""
 
     mu: float = Field(0.01, ge=0, description="strength; FLea searches 0.1, 0.01, 0.001, FedLMD's code uses 1")
 
     neutral = {"mu": 0.0}
 
     def at_round(self, round: int, work: Work) -> tuple["Proximal", Work]:
-        return self, replace(work, prox_strength=self.mu)  # for those who count effective steps
+        return self, replace(work, prox_strength=self.mu)  # for parts that use effective steps, such as FedNova
 
     def loss(self, view: View) -> Tensor:
         square = [(w - view.start[name]).pow(2).sum() for name, w in view.parameters.items()]

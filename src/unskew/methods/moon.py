@@ -1,13 +1,13 @@
-"""MOON (Li et al. 2021): the representation should resemble the received model's, not this client's previous one.
+"""MOON (Li et al. 2021): pull the representation towards the received model's and away from the previous local one.
 
     (1)  s_g = cos(z, z_g) / tau,  s_p = cos(z, z_p) / tau
     (2)  l_con = -log( e^{s_g} / (e^{s_g} + e^{s_p}) )
     (3)  L = L_FedAvg + mu mean_i l_con
 
 Paper: Li, He, Song, "Model-Contrastive Federated Learning", CVPR 2021.
-z is the local representation, z_g the received model's, z_p that of the model this client last trained (before its
+z is the local representation, z_g the received model's, and z_p that of the model this client trained last (before its
 first round: the initial model w^0, so round 1 is FedAvg).
-Differs: no projection head, the representation is the input of the classifier, as in the code FedLMD builds on.
+Differs: no projection head; the representation is the input of the classifier, as in the code FedLMD builds on.
 """
 
 from pydantic import Field
@@ -23,7 +23,7 @@ from unskew.protocol.step_view import View
 
 
 def contrast(z: Tensor, near: Tensor, far: Tensor, tau: Tensor | float) -> Tensor:
-    """Per-sample loss [b] for representations [b, d]."""
+    """Contrastive loss per sample [b], for representations [b, d]."""
     s_g = F.cosine_similarity(z.flatten(1), near.flatten(1)) / tau  # (1)
     s_p = F.cosine_similarity(z.flatten(1), far.flatten(1)) / tau
     return F.softplus(s_p - s_g)  # (2)

@@ -1,4 +1,4 @@
-"""SCAFFOLD (Karimireddy et al. 2020), option II: control variates against client drift.
+"""SCAFFOLD (Karimireddy et al. 2020), option II: correct client drift with control variates.
 
     (1)  g <- grad L - c_k + c                       at every step, as the gradient of <c - c_k, w>
     (2)  c_k+ = c_k - c + (w^t - w_k) / (eta a_k)    eta of this round; a_k = effective steps (momentum counted)
@@ -7,7 +7,7 @@
 
 Paper: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: Stochastic Controlled Averaging for Federated
 Learning", ICML 2020.
-Variates cover the trained tensors and start at 0, so round 1 is FedAvg, and c = mean_k c_k holds for ever.
+Variates cover the trained tensors and start at 0, so round 1 is FedAvg and c = mean_k c_k always holds.
 Differs: the model is averaged by rows with server learning rate 1 (the original takes the uniform mean, which is
 `weights: uniform`); a_k replaces the number of steps when momentum is used, as in the code FedLMD builds on.
 """
@@ -29,7 +29,7 @@ from unskew.protocol.work import Work
 
 @part("scaffold")
 class Scaffold(Part):
-    """Control variates."""
+    """Corrects every local gradient by control variates."""
 
     sends = {"dc": Artefact("control", reduce="sum")}
     broadcasts = {"c": Artefact("control")}
@@ -37,8 +37,8 @@ class Scaffold(Part):
     def build(self, method: Method, work: Work) -> "Scaffold":
         if work.optimiser != "sgd":
             raise UserError(
-                f"scaffold: expected local.optimiser: sgd, found {work.optimiser}; the variate divides the "
-                "update by the learning rate, which holds for SGD only"
+                f"scaffold: expected local.optimiser: sgd, found {work.optimiser}; the control variate divides the "
+                "update by the learning rate, which is right only for SGD"
             )
         return self
 
@@ -64,9 +64,8 @@ class Scaffold(Part):
 
     def merge(self, server: Server, messages: Messages) -> Server:
         total = messages.sum("dc")
-        return server.replace(
-            part_state={n: c + total[n] / server.task.clients for n, c in server.part_state.items()}
-        )  # (4)
+        new = {n: c + total[n] / server.task.clients for n, c in server.part_state.items()}  # (4)
+        return server.replace(part_state=new)
 
 
 def _zeros(model: Model) -> State:

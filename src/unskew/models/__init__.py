@@ -1,11 +1,11 @@
-"""The model zoo: name -> function of (shape of a row, number of classes); `timm:NAME` reaches the timm library."""
+"""The model zoo: name -> function of (shape of a row, number of classes); `timm:NAME` loads from the timm library."""
 
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from unskew.base.errors import UserError, nearest
+from unskew.base.errors import UserError, did_you_mean
 from unskew.models import timm_models
 from unskew.models.audio_and_motion import audionet, harnet
 from unskew.models.cnn import cnn, cnn5x5, mlp
@@ -15,7 +15,9 @@ from unskew.models.model import Model
 from unskew.models.norms import BatchNormPolicy
 from unskew.models.resnet import resnet8, resnet8_batchstats, resnet18, resnet18_cifar
 
-ZOO: dict[str, Callable[[tuple[int, ...], int], nn.Sequential]] = {
+Builder = Callable[[tuple[int, ...], int], nn.Sequential]
+
+ZOO: dict[str, Builder] = {
     "cnn": cnn,
     "cnn5x5": cnn5x5,
     "mlp": mlp,
@@ -30,6 +32,16 @@ ZOO: dict[str, Callable[[tuple[int, ...], int], nn.Sequential]] = {
 }
 
 
+def model(name: str) -> Callable[[Builder], Builder]:
+    """Register a function of a row's shape and the number of classes under a name that recipes can use."""
+
+    def register(build: Builder) -> Builder:
+        ZOO[name] = build
+        return build
+
+    return register
+
+
 def build(
     name: str,
     shape: tuple[int, ...],
@@ -37,14 +49,14 @@ def build(
     seed: int,
     dtype: torch.dtype = torch.float32,
     batchnorm: BatchNormPolicy = "average",
-    half: bool = False,
+    bf16: bool = False,
 ) -> Model:
-    """A zoo model with weights that depend on `seed` alone; the caller's random state is untouched."""
-    return Model(blocks(name, shape, classes, seed), name, dtype, batchnorm, half)
+    """A zoo model whose weights depend only on `seed`; the global random state is not changed."""
+    return Model(blocks(name, shape, classes, seed), name, dtype, batchnorm, bf16)
 
 
 def blocks(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.Sequential:
-    """The same as ordinary layers."""
+    """The layers of a zoo model, as an ordinary `nn.Sequential`."""
     check_name(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -54,18 +66,18 @@ def blocks(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn
             if len(shape) != 3:
                 raise UserError(
                     f"model {name}: expected images [channels, height, width], found rows of shape {list(shape)}; "
-                    "model=mlp takes rows of any shape"
+                    "type model=mlp, which takes rows of any shape"
                 ) from error
-            raise UserError(f"model {name} does not fit rows of shape {shape}: {error}") from error
+            raise UserError(f"model {name} does not fit rows of shape {shape}: {error}; use another model") from error
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that neither the zoo nor timm has."""
+    """Refuse a name that is neither in the zoo nor in timm."""
     if name.startswith(timm_models.PREFIX):
         timm_models.check(name)
     elif name not in ZOO:
         known = f"{', '.join(ZOO)}, {timm_models.PREFIX}NAME"
-        raise UserError(f"model.name: expected one of {known}, found {name!r}{nearest(name, ZOO)}")
+        raise UserError(f"model.name: expected one of {known}, found {name!r}{did_you_mean(name, ZOO)}")
 
 
-__all__ = ["ZOO", "Model", "blocks", "build", "check_name"]
+__all__ = ["ZOO", "Model", "blocks", "build", "check_name", "model"]

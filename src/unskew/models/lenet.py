@@ -1,4 +1,4 @@
-"""The victim of the gradient attacks."""
+"""The network that gradient inversion attacks are tested on."""
 
 from torch import nn
 
@@ -10,8 +10,8 @@ def _conv(inputs: int, stride: int) -> nn.Sequential:
 def lenet(shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """DLG's and iDLG's LeNet: three 5x5 convolutions, strides instead of pooling; 85,036 parameters on CIFAR-100.
 
-    Sigmoid because gradient matching needs second derivatives, which ReLU lacks; all tensors start uniform in
-    (-0.5, 0.5), because smaller ones leave the sigmoids flat and the attack without a signal.
+    Sigmoids, because gradient matching needs second derivatives, which ReLU does not have. All tensors start uniform in
+    (-0.5, 0.5), because smaller weights leave the sigmoids flat and the attack without a signal.
     """
     channels, height, width = shape
     flat = 12 * -(-height // 4) * -(-width // 4)  # two strides of 2, each rounding up

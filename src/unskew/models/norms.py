@@ -1,7 +1,7 @@
-"""What happens to BatchNorm in a federation, where every client has other statistics.
+"""Policies for BatchNorm in a federation, where every client has different statistics.
 
-average: its tensors are averaged like weights. local: they stay with the client (FedBN). frozen: training uses and
-keeps the running statistics the model came with. group: every BatchNorm becomes a GroupNorm, which has none.
+average: its tensors are averaged like weights. local: they stay with the client (FedBN). frozen: training uses
+the initial running statistics and does not update them. group: every BatchNorm becomes a GroupNorm, which has none.
 """
 
 import math
@@ -13,11 +13,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 BatchNormPolicy = Literal["average", "local", "frozen", "group"]
 POLICIES: dict[BatchNormPolicy, str] = {
     "average": "running statistics are averaged like weights, counters are copied",
-    "local": "its tensors never leave a client (FedBN); scores are those of the round's clients together",
-    "frozen": "training uses the running statistics the model came with and keeps them",
+    "local": "its tensors never leave a client (FedBN); scores are over the models of all clients of the round",
+    "frozen": "training uses the initial running statistics and does not update them",
     "group": "every BatchNorm was converted to GroupNorm",
 }
-GROUPS = 32  # as in the GroupNorm paper, or fewer where channels do not divide
+GROUPS = 32  # as in the GroupNorm paper; fewer if 32 does not divide the channels
 
 
 def norm_tensors(blocks: nn.Sequential) -> tuple[str, ...]:
@@ -28,14 +28,14 @@ def norm_tensors(blocks: nn.Sequential) -> tuple[str, ...]:
 
 
 def freeze_batchnorm(skeleton: nn.Module) -> None:
-    """BatchNorm layers of a train skeleton in eval mode; their scale and shift are still trained."""
+    """Put the BatchNorm layers of a train skeleton into eval mode; their scale and shift are still trained."""
     for module in skeleton.modules():
         if isinstance(module, _BatchNorm):
             module.eval()
 
 
 def replace_batchnorm(blocks: nn.Sequential) -> nn.Sequential:
-    """The same network with GroupNorm in place of BatchNorm, fresh scale and shift."""
+    """Replace BatchNorm by GroupNorm in place, with new scale and shift; returns the network."""
     for parent in list(blocks.modules()):
         for name, child in list(parent._modules.items()):
             if isinstance(child, _BatchNorm):

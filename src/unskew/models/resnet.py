@@ -1,6 +1,6 @@
 """Residual networks of basic blocks: ResNet-8 for small images, ResNet-18 with either stem.
 
-Blocks are the stem, each basic block, the pooled vector, the classifier. Convolutions start He-normal over the fan out.
+Blocks are the stem, each basic block, the pooling, the classifier. Convolutions start He-normal with fan-out.
 """
 
 from torch import Tensor, nn
@@ -13,9 +13,9 @@ def _conv(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Conv2d:
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around a shortcut, which is a 1x1 projection where the size changes."""
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 projection if the size changes."""
 
-    calls_whole = True  # never a layer of its sequences alone, so that engines may join them
+    fusible_sequences = True  # `forward` only calls complete sequences, so engines may fuse their layers
 
     def __init__(self, inputs: int, outputs: int, stride: int, track: bool) -> None:
         super().__init__()
@@ -58,12 +58,12 @@ def resnet8(shape: tuple[int, ...], classes: int) -> nn.Sequential:
 
 
 def resnet8_batchstats(shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """resnet8 whose BatchNorm keeps no statistics, as FedLMD's released ResNets: accuracy depends on the test batch."""
+    """resnet8 whose BatchNorm has no running statistics, as in FedLMD's code: accuracy depends on the test batch."""
     return _resnet(_small_stem(shape[0], 16, False), (16, 32, 64), 1, classes, False)
 
 
 def resnet18(shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """torchvision's ResNet-18, stem 7x7 of stride 2 and max-pool, as FedBAR's code; 11,181,642 parameters."""
+    """torchvision's ResNet-18, stem 7x7 of stride 2 and max-pool, as in FedBAR's code; 11,181,642 parameters."""
     stem = nn.Sequential(_conv(shape[0], 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
     return _resnet(stem, (64, 128, 256, 512), 2, classes, True)
 

@@ -1,4 +1,4 @@
-"""A method is a list of parts in order: one objective, one owner of the model, and what else was asked for."""
+"""A method is an ordered list of parts: one objective, one owner of the model, and any number of others."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ P = TypeVar("P", bound=Part)
 
 @dataclass(frozen=True)
 class Task:
-    """What a part may know about the federation at build time."""
+    """The federated task, as far as a part may know it before round 1."""
 
     clients: int
     classes: int
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of one row
     rounds: int
-    work_at: Callable[[int], Work]  # the work of a round, before `at_round`
+    work_at: Callable[[int], Work]  # round -> its work, before the parts' `at_round`
     preset: str = "paper"
 
     @property
@@ -56,53 +56,53 @@ class Method:
 
     @property
     def merge_order(self) -> tuple[Part, ...]:
-        """List order, the owner of the model last, so that the others see the old model."""
+        """List order with the owner of the model last, so that the other parts merge against the old model."""
         return tuple(sorted(self.parts, key=lambda part: part.owner))
 
     @property
-    def seals(self) -> tuple[Part, ...]:
-        """Parts that seal messages, in list order; one that must be opened again comes last."""
-        found = [part for part in self.parts if type(part).seal is not Part.seal]
-        return tuple(sorted(found, key=_opens))
+    def sealing_parts(self) -> tuple[Part, ...]:
+        """Parts with a `seal` hook, in list order; the one that also has an `open` hook comes last."""
+        sealing = [part for part in self.parts if type(part).seal is not Part.seal]
+        return tuple(sorted(sealing, key=_overrides_open))
 
     @property
-    def update(self) -> UpdateLocation:
-        """Where the update of the model is in a message."""
+    def update_location(self) -> UpdateLocation:
+        """Which artefact of a message holds the model update."""
         owner = next(part for part in self.parts if part.owner)
         for name, artefact in owner.sends.items():
             if artefact.kind == "weights" and artefact.reduce in ("mean", "sum"):
                 return UpdateLocation(owner.name, name, artefact.update)
         raise UserError(
-            f"method: expected weights from {owner.name}, found {', '.join(owner.sends) or 'nothing'}; there is no "
-            f"update for {', '.join(part.name for part in self.seals)} to work on"
+            f"method: expected {owner.name} to send weights, found {', '.join(owner.sends) or 'nothing'}; "
+            f"{', '.join(part.name for part in self.sealing_parts)} needs a model update to encode"
         )
 
     def find(self, kind: type[P]) -> P | None:
-        """The sibling of that class, if it is in the list."""
+        """The part of that class, None if the method has none."""
         return next((part for part in self.parts if isinstance(part, kind)), None)
 
     def build(self, work: Work) -> Method:
-        """Every part meets its siblings."""
-        if len(codes := [part.name for part in self.seals if _opens(part)]) > 1:
-            raise UserError(f"method: {' and '.join(codes)} both say how the update travels; keep one of them")
-        if codes:
-            _ = self.update  # stops here if there is none
+        """The method after every part's `build`, which checks it against the other parts."""
+        if len(codecs := [part.name for part in self.sealing_parts if _overrides_open(part)]) > 1:
+            raise UserError(f"method: {' and '.join(codecs)} both encode the update; keep one of them")
+        if codecs:
+            _ = self.update_location  # raises if there is no update to encode
         return replace(self, parts=tuple(part.build(self, work) for part in self.parts))
 
     def at_round(self, round: int, task: Task) -> tuple[Method, Work]:
-        """The parts and the work in force in a round."""
+        """The parts and the work of a round, after every part's `at_round`."""
         parts, work = [], task.work_at(round)
         for part in self.parts:
             part, work = part.at_round(round, work)
             parts.append(part)
         return replace(self, parts=tuple(parts)), work
 
-    def on(self, device: torch.device, dtype: torch.dtype) -> Method:
+    def with_tensor_fields(self, device: torch.device, dtype: torch.dtype) -> Method:
         """The same parts with float fields as 0-dim tensors: a changing Python number would break a compiled step."""
-        return replace(self, parts=tuple(_with_tensors(part, device, dtype) for part in self.parts))
+        return replace(self, parts=tuple(_part_with_tensor_fields(part, device, dtype) for part in self.parts))
 
 
-def _opens(part: Part) -> bool:
+def _overrides_open(part: Part) -> bool:
     return type(part).open is not Part.open
 
 
@@ -111,11 +111,11 @@ def hyper_parameters(part: Part) -> dict[str, Any]:
     return {f.name: getattr(part, f.name) for f in fields(part)}  # type: ignore[arg-type]
 
 
-def _with_tensors(part: Part, device: torch.device, dtype: torch.dtype) -> Part:
+def _part_with_tensor_fields(part: Part, device: torch.device, dtype: torch.dtype) -> Part:
     floats = {k: v for k, v in hyper_parameters(part).items() if isinstance(v, float)}
     if not floats:
         return part
-    # A second validation would turn the tensors back into numbers, hence no constructor.
+    # The constructor would validate again and turn the tensors back into numbers, so it is not called.
     copy = object.__new__(type(part))
     copy.__dict__.update(part.__dict__)
     copy.__dict__.update({name: torch.tensor(value, device=device, dtype=dtype) for name, value in floats.items()})

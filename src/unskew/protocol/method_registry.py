@@ -1,7 +1,7 @@
 """Names of parts and methods, and the grammar that turns `a+b` or a list into parts.
 
 A method is a name for a list of names. Naming a part twice merges its settings; a later owner of the model replaces an
-earlier one; `fedavg`, which most methods build on, counts once when it is only implied.
+earlier one. `fedavg`, which most methods build on, is not applied again by a method that only implies it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast, dataclass_transform
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from unskew.base.errors import UserError, nearest, one_of
+from unskew.base.errors import UserError, did_you_mean, expected_one_of
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part
 
@@ -30,74 +30,75 @@ OLD_HOOKS = {"known": "label_stats", "now": "at_round"}  # the hooks' old names,
 
 @dataclass_transform(frozen_default=True, field_specifiers=(Field,))
 def part(name: str) -> Callable[[type[T]], type[T]]:
-    """Register a part: its annotated fields become validated hyper-parameters."""
+    """Register a part under a name: its annotated fields become validated hyper-parameters."""
 
     def register(cls: type[T]) -> type[T]:
         cls.name = name
         for old, new in OLD_HOOKS.items():
             if old in vars(cls):
                 setattr(cls, new, vars(cls)[old])
-        made = dataclass(frozen=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True))(cls)
-        PARTS[name] = cast(type[Part], made)
-        return cast(type[T], made)
+        validated = dataclass(frozen=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True))(cls)
+        PARTS[name] = cast(type[Part], validated)
+        return cast(type[T], validated)
 
     return register
 
 
 def method(name: str, *parts: str) -> None:
-    """Register a method as a list of parts and other methods."""
+    """Register a method as a list of parts and other methods, by name."""
     METHODS[name] = parts
 
 
-def known() -> list[str]:
-    """Every registered method, sorted; loading the package registers all files in it."""
-    _load()
+def method_names() -> list[str]:
+    """Every registered method, sorted."""
+    _import_methods()
     return sorted(METHODS)
 
 
 def resolve(spec: Spec) -> dict[str, dict[str, Any]]:
-    """The parts a specification stands for, in order, with the settings given for each."""
-    _load()
-    found: dict[str, dict[str, Any]] = {}
+    """The parts of a specification, in order, with the settings given for each."""
+    _import_methods()
+    parts: dict[str, dict[str, Any]] = {}
     for entry in _entries(spec):
-        name, settings = _one(entry)
-        names = _expand(name, top=True, seen=set(), have=found)
-        if not _only_sets(name, settings, found):
+        name, settings = _name_and_settings(entry)
+        names = _expand(name, top=True, seen=set(), parts=parts)
+        if not _only_changes_settings(name, settings, parts):
             for each in names:
-                _add(found, each)
+                _add_part(parts, each)
         for key, value in settings.items():
-            found[_holder(name, key, [each for each in names if each in found])][key] = value
-    return found
+            parts[_part_with_field(name, key, [each for each in names if each in parts])][key] = value
+    return parts
 
 
-def _only_sets(name: str, settings: dict[str, Any], found: dict[str, Any]) -> bool:
-    """Whether an entry gives settings to parts that are all there, and adds nothing."""
-    return bool(settings) and (name in found or (name in METHODS and set(resolve(name)) <= set(found)))
+def _only_changes_settings(name: str, settings: dict[str, Any], parts: dict[str, Any]) -> bool:
+    """Whether an entry changes settings of parts that are already listed, and adds no part."""
+    return bool(settings) and (name in parts or (name in METHODS and set(resolve(name)) <= set(parts)))
 
 
-def typed_names(spec: Spec) -> list[str]:
-    """The names a person wrote, without entries that only set fields of a part that is already there."""
+def explicit_names(spec: Spec) -> list[str]:
+    """The names as written in the specification, without entries that only change settings of earlier parts."""
     names: list[str] = []
     for entry in _entries(spec):
-        name, settings = _one(entry)
-        if not (names and _only_sets(name, settings, resolve(names))):
+        name, settings = _name_and_settings(entry)
+        if not (names and _only_changes_settings(name, settings, resolve(names))):
             names.append(name)
     return names
 
 
 def label(spec: Spec) -> str:
-    """The registered name of these parts, or the written names joined with +."""
+    """The registered name of a method with exactly these parts, or the names as written, joined with +."""
     parts = tuple(resolve(spec))
-    return next((name for name in known() if tuple(resolve(name)) == parts), "+".join(typed_names(spec)))
+    return next((name for name in method_names() if tuple(resolve(name)) == parts), "+".join(explicit_names(spec)))
 
 
 def create(parts: dict[str, dict[str, Any]]) -> Method:
-    """The parts with their settings, validated."""
-    return Method(tuple(_make(name, settings) for name, settings in parts.items()))
+    """The method with these parts and settings, validated."""
+    return Method(tuple(_create_part(name, settings) for name, settings in parts.items()))
 
 
-@cache  # a small experiment asks fifty times, and listing the folder is half of what preparing it takes
-def _load() -> None:
+@cache  # called fifty times by a small experiment; listing the folder would take half of its preparation time
+def _import_methods() -> None:
+    """Import every file in `methods`; each registers itself."""
     import unskew.methods as package
 
     for module in pkgutil.iter_modules(package.__path__):
@@ -121,72 +122,73 @@ def _entries(spec: Spec) -> list[Any]:
     return out
 
 
-def _one(entry: str | dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _name_and_settings(entry: str | dict[str, Any]) -> tuple[str, dict[str, Any]]:
     name, settings = (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
     if name not in PARTS and name not in METHODS:
-        words = sorted({*METHODS, *PARTS})
+        names = sorted({*METHODS, *PARTS})
         raise UserError(
-            f"method: expected one of {', '.join(words)}, found {name!r}{nearest(str(name), words)}; one of your own "
-            "is known to a Python program that has imported its file, and not to the command line"
+            f"method: expected one of {', '.join(names)}, found {name!r}{did_you_mean(str(name), names)}; "
+            "your own methods work only from Python, after importing the file that registers them"
         )
     if not isinstance(settings or {}, dict):
         raise UserError(f"method.{name}: expected settings as field: value, found {settings!r}")
     return name, settings or {}
 
 
-def _expand(name: str, top: bool, seen: set[str], have: dict[str, Any]) -> list[str]:
-    """Names of parts behind a name; an implied method whose parts are all there (or replaced) is not applied again."""
+def _expand(name: str, top: bool, seen: set[str], parts: dict[str, Any]) -> list[str]:
+    """Part names behind a name. A method inside a method is skipped if all its parts are already listed or replaced."""
     if name not in METHODS or name in seen:
         return [name]
-    if not top and have and all(_present(inner, have) for inner in METHODS[name]):
+    if not top and parts and all(_is_covered(inner, parts) for inner in METHODS[name]):
         return []
-    return [leaf for inner in METHODS[name] for leaf in _expand(inner, False, seen | {name}, have)]
+    return [leaf for inner in METHODS[name] for leaf in _expand(inner, False, seen | {name}, parts)]
 
 
-def _present(name: str, have: dict[str, Any]) -> bool:
+def _is_covered(name: str, parts: dict[str, Any]) -> bool:
+    """Whether a part is listed, or another part already has its role as owner or objective."""
     if name in METHODS and name not in PARTS:
-        return all(_present(inner, have) for inner in METHODS[name])
+        return all(_is_covered(inner, parts) for inner in METHODS[name])
     role = "owner" if PARTS[name].owner else "objective" if PARTS[name].objective else None
-    return name in have or (role is not None and any(getattr(PARTS[other], role) for other in have))
+    return name in parts or (role is not None and any(getattr(PARTS[other], role) for other in parts))
 
 
-def _add(found: dict[str, dict[str, Any]], name: str) -> None:
-    if name in found:
+def _add_part(parts: dict[str, dict[str, Any]], name: str) -> None:
+    if name in parts:
         return
     cls = PARTS[name]
     if cls.owner:
-        for other in [other for other in found if PARTS[other].owner]:
-            del found[other]
-    if cls.objective and (rivals := [other for other in found if PARTS[other].objective]):
+        for other in [other for other in parts if PARTS[other].owner]:
+            del parts[other]
+    if cls.objective and (rivals := [other for other in parts if PARTS[other].objective]):
         raise UserError(f"method: {name} and {rivals[0]} are both the main loss; keep one of them")
-    found[name] = {}
+    parts[name] = {}
 
 
-def _holder(name: str, key: str, names: list[str]) -> str:
-    """The part that a field given under a method's or part's name belongs to."""
+def _part_with_field(name: str, key: str, names: list[str]) -> str:
+    """The part that has the field `key`, which was given under the name of a part or a method."""
     if name in names and name in PARTS:
-        return name if key in PARTS[name].__dataclass_fields__ else _refuse(name, key)  # type: ignore[attr-defined]
-    holders = [each for each in names if key in PARTS[each].__dataclass_fields__]  # type: ignore[attr-defined]
-    return holders[0] if len(holders) == 1 else _refuse(name, key)
+        return name if key in PARTS[name].__dataclass_fields__ else _refuse_field(name, key)  # type: ignore[attr-defined]
+    candidates = [each for each in names if key in PARTS[each].__dataclass_fields__]  # type: ignore[attr-defined]
+    return candidates[0] if len(candidates) == 1 else _refuse_field(name, key)
 
 
-def _refuse(name: str, key: str) -> str:
+def _refuse_field(name: str, key: str) -> str:
     names = [name] if name in PARTS else _expand(name, True, set(), {})
-    known = [f for each in names for f in PARTS[each].__dataclass_fields__]  # type: ignore[attr-defined]
-    allowed = f"one of {', '.join(known)}" if known else "no settings"
-    raise UserError(f"method.{name}: expected {allowed}, found {key!r}{nearest(key, known)}")
+    fields = [f for each in names for f in PARTS[each].__dataclass_fields__]  # type: ignore[attr-defined]
+    allowed = f"one of {', '.join(fields)}" if fields else "no settings"
+    raise UserError(f"method.{name}: expected {allowed}, found {key!r}{did_you_mean(key, fields)}")
 
 
-def _make(name: str, settings: dict[str, Any]) -> Part:
+def _create_part(name: str, settings: dict[str, Any]) -> Part:
     for key in settings:
         if key not in PARTS[name].__dataclass_fields__:  # type: ignore[attr-defined]
-            _refuse(name, key)
+            _refuse_field(name, key)
     try:
         return PARTS[name](**settings)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(word) for word in ("method", name, *first["loc"]))
+        path = ".".join(str(word) for word in ("method", name, *first["loc"]))
         if first["type"] == "literal_error":
             words = re.findall(r"'(.*?)'", first["ctx"]["expected"])
-            raise UserError(f"{where}: {one_of(words, first['input'])}") from error
-        raise UserError(f"{where}: {first['msg']}, found {first['input']!r}") from error
+            raise UserError(f"{path}: {expected_one_of(words, first['input'])}") from error
+        raise UserError(f"{path}: {first['msg']}, found {first['input']!r}") from error

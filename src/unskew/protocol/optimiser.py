@@ -1,7 +1,7 @@
-"""SGD, Adam and AdamW on leaves and their gradients, by torch's own functional forms.
+"""SGD, Adam and AdamW on leaf tensors and given gradients, by torch's functional forms.
 
-The classes of `torch.optim` call the same functions, so numbers are the same to the bit; but they also import torch's
-compiler when the first one is made, which costs a run's start more than its first round, and each worker again.
+The classes of `torch.optim` call the same functions, so results are equal bit for bit. But creating the first one
+imports torch's compiler, which takes longer than a run's first round, and does so again in every worker.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 
 def gradients(loss: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
-    """Of every leaf, by one ordinary backward."""
-    found = torch.autograd.grad(loss, leaves, allow_unused=True)
-    return [whole(grad, leaf) for grad, leaf in zip(found, leaves)]
+    """Gradients of every leaf, by one ordinary backward pass."""
+    grads = torch.autograd.grad(loss, leaves, allow_unused=True)
+    return [grad_or_zeros(grad, leaf) for grad, leaf in zip(grads, leaves)]
 
 
-def whole(grad: Tensor | None, leaf: Tensor) -> Tensor:
-    """Zeros where a loss does not reach a leaf; in one piece, as a fused optimiser asks for it."""
+def grad_or_zeros(grad: Tensor | None, leaf: Tensor) -> Tensor:
+    """The gradient, or zeros if the loss does not depend on the leaf; contiguous, as fused optimisers need it."""
     return torch.zeros_like(leaf) if grad is None else grad.contiguous()
 
 
 class GradientRule(NamedTuple):
-    """How gradients are found and leaves moved by them; an engine's may have a form that only its `sgd` knows."""
+    """How gradients are computed and applied. An engine may use gradients in a form that only its own `sgd` accepts."""
 
     gradients: Callable[[Tensor, Sequence[Tensor]], list[Any]] = gradients
-    sgd: Callable[..., None] = sgd  # takes what torch's takes and does what that does
+    sgd: Callable[..., None] = sgd  # same arguments and effect as torch's functional `sgd`
 
 
-PLAIN = GradientRule()
+DEFAULT_GRADIENT_RULE = GradientRule()
 
 
 class Optimiser:
-    """Moves leaves in place; `state` has each leaf's slots by name.
+    """Updates leaves in place; `state` maps each leaf to its slots (momentum buffer, Adam's moments) by name.
 
-    With `slots` of the caller's, made by `optimiser_slots`, nothing is allocated later. A learning rate in a tensor
-    on a GPU is read there at every step, in one kernel for all leaves, so that a recorded step follows the schedule.
+    With preallocated `slots`, made by `optimiser_slots`, no step allocates memory. `lr` as a CUDA tensor is read on the
+    GPU at every step, in one kernel for all leaves, so that a step captured in a CUDA graph follows the schedule.
     """
 
     def __init__(
@@ -54,20 +54,20 @@ class Optimiser:
         work: Work,
         slots: list[State] | None = None,
         lr: Tensor | None = None,
-        descent: GradientRule = PLAIN,
+        gradient_rule: GradientRule = DEFAULT_GRADIENT_RULE,
     ):
-        self._leaves, self._work, self._descent = leaves, work, descent
+        self._leaves, self._work, self._gradient_rule = leaves, work, gradient_rule
         self._fused = lr is not None and lr.is_cuda
         self.lr: Any = lr if self._fused else work.lr
         self.state: dict[Tensor, State] = dict(zip(leaves, slots or []))
 
     def gradients(self, loss: Tensor) -> list[Any]:
-        """Of the leaves, as `step` takes them."""
-        return self._descent.gradients(loss, self._leaves)
+        """Gradients of the leaves, in the form that `step` takes."""
+        return self._gradient_rule.gradients(loss, self._leaves)
 
     @torch.no_grad()
     def step(self, grads: Iterable[Any]) -> None:
-        """One step along the gradients of the leaves."""
+        """One optimiser step with the given gradients of the leaves."""
         if self._work.optimiser == "sgd":
             self._sgd(list(grads))
         else:
@@ -77,7 +77,7 @@ class Optimiser:
         work = self._work
         slots = [self.state.setdefault(leaf, {}) for leaf in self._leaves]
         velocity = [slot.get("momentum_buffer") for slot in slots] if work.momentum else []
-        self._descent.sgd(
+        self._gradient_rule.sgd(
             self._leaves,
             grads,
             velocity,
@@ -98,7 +98,7 @@ class Optimiser:
         slots = [self.state.setdefault(leaf, {}) for leaf in self._leaves]
         for leaf, slot in zip(self._leaves, slots):
             if not slot:
-                # The counter stays on the host, where reading it waits for nothing.
+                # The step counter stays on the CPU: reading it there does not synchronise.
                 slot |= optimiser_slots(work, leaf) | {"step": torch.tensor(0.0)}
         adam(
             self._leaves,
@@ -120,7 +120,7 @@ class Optimiser:
 
 
 def optimiser_slots(work: Work, leaf: Tensor) -> State:
-    """What the optimiser keeps for a leaf, before its first step; zeros are the same as nothing."""
+    """The optimiser's state of a leaf before its first step; zeros are equivalent to no state at all."""
     if work.optimiser == "sgd":
         return {"momentum_buffer": torch.zeros_like(leaf)} if work.momentum else {}
     step = torch.zeros((), device=leaf.device)

@@ -1,8 +1,8 @@
-"""The part protocol: a method is a list of parts, and a part is a frozen record with optional hooks.
+"""The part protocol: a method is a list of parts, and a part is a frozen dataclass with optional hooks.
 
 Fields are hyper-parameters: typed, documented, validated. During a step every float field is a 0-dim tensor. Hooks are
-pure: what a part must remember it returns, and the runner stores it. The order of the hooks in a round is in
-`server/federation.py`.
+pure functions: a part returns the state it needs later, and the runner stores it. A round calls the hooks in the order
+given in `server/federation.py`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Artefact:
-    """What may leave: its kind, and how far it may be added up on the way."""
+    """A declared piece of a message: its kind, and how the server may reduce it over clients."""
 
     kind: Kind
-    reduce: Literal["mean", "sum", "rows", "each"] = "each"  # rows, of a broadcast: seen by `streams` and by no loss
-    lasting: bool = False  # sent to a client only when changed since its last copy
-    update: bool = False  # of kind weights: relative to the received model already, not a model
+    # mean, sum: aggregated over clients; rows: all clients' rows, concatenated; each: one value per client.
+    # A broadcast with reduce="rows" reaches `streams`, but no loss.
+    reduce: Literal["mean", "sum", "rows", "each"] = "each"
+    lasting: bool = False  # clients keep a copy: sent again only when it has changed
+    update: bool = False  # for kind "weights": the difference to the received model instead of a whole model
 
 
 def check_declared(part: str, declared: dict[str, Artefact], sent: dict[str, Value], hook: str) -> None:
-    """Nothing leaves undeclared: refuse by name."""
+    """Refuse artefacts that the part does not declare, by name."""
     for name in sent:
         if name not in declared:
             raise UserError(
@@ -52,87 +54,89 @@ def check_declared(part: str, declared: dict[str, Artefact], sent: dict[str, Val
 
 @dataclass(frozen=True)
 class Exchange:
-    """When a part's `share` runs, on whom, and whether the client needs the current model for it."""
+    """When a part's `share` runs, on which clients, and whether they need the current model for it."""
 
     when: Literal["before training", "before round", "after training", "after merge", "at the end"]
     who: Literal["participants", "newcomers", "all"] = "participants"
-    every: int = 1  # rounds; counts from round `every`
-    model: bool = True
+    every: int = 1  # 3: in rounds 3, 6, 9, ...
+    model: bool = True  # send the current model to the clients that share
 
     def __post_init__(self) -> None:
         if self.every != 1 and self.when in ("before training", "at the end"):
-            raise ValueError(f"an exchange {self.when} happens once: every cannot be chosen")
+            raise ValueError(f"an exchange {self.when} happens only once; remove every={self.every}")
         if self.who == "newcomers" and self.when == "at the end":
-            raise ValueError("an exchange at the end has no newcomers: everybody who took part was seen before")
+            raise ValueError("an exchange at the end has no newcomers; expected who='participants' or who='all'")
         if self.when == "after training" and (self.who != "participants" or self.every != 1):
-            raise ValueError("an exchange after training is part of a client's round: who and every cannot be chosen")
+            raise ValueError("an exchange after training runs in every client's round; remove who and every")
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Further rows, a batch of them per step: `x` [n, ...] ready for the model, `y` [n] or [n, classes]."""
+    """Extra training rows, one batch of them per step: `x` [n, ...] as model input, `y` [n] or [n, classes]."""
 
     x: Tensor
     y: Tensor
-    order: Literal["cycle", "uniform", "join"] = "cycle"  # join: the rows belong to the epoch
+    # cycle: shuffled passes without end; uniform: independent draws; join: shuffled into the client's own epoch
+    order: Literal["cycle", "uniform", "join"] = "cycle"
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a part may know when it asks for random numbers."""
+    """Sizes that a part may use to shape its random draws."""
 
-    rows: int
-    steps: int
+    rows: int  # of the client
+    steps: int  # of its round; 0 outside training
     batch: int
     classes: int
-    streams: dict[str, int]
+    streams: dict[str, int]  # rows of each stream, by "part/stream"
 
 
 class Part:
-    """Every hook is optional. Subclass, declare fields, register with `@part(name)`; nothing deeper inherits."""
+    """Base class of all parts: subclass it, declare fields, register with `@part(name)`. Every hook is optional."""
 
-    name: ClassVar[str] = ""
-    owner: ClassVar[bool] = False  # merges the model; exactly one per method
-    objective: ClassVar[bool] = False  # the main loss; exactly one per method
+    name: ClassVar[str] = ""  # set by `@part(name)`
+    owner: ClassVar[bool] = False  # merges the model; exactly one part per method
+    objective: ClassVar[bool] = False  # defines the main loss; exactly one part per method
     edits_model: ClassVar[bool] = False  # may change the model in `step` or `collect` without owning it
-    sends: ClassVar[dict[str, Artefact]] = {}
-    broadcasts: ClassVar[dict[str, Artefact]] = {}
-    shares: ClassVar[dict[str, Artefact]] = {}
-    neutral: ClassVar[dict[str, Any]] = {}  # values at which the part changes nothing, bit for bit
-    exchange: ClassVar[Exchange | None] = None
-    travels_as: ClassVar[str] = ""  # what `seal` makes of the update, in words and bytes
+    sends: ClassVar[dict[str, Artefact]] = {}  # returned by `up`
+    broadcasts: ClassVar[dict[str, Artefact]] = {}  # returned by `down`
+    shares: ClassVar[dict[str, Artefact]] = {}  # returned by `share`
+    neutral: ClassVar[dict[str, Any]] = {}  # field values at which the part changes nothing, bit for bit
+    exchange: ClassVar[Exchange | None] = None  # when `share` runs
+    travels_as: ClassVar[str] = ""  # how `seal` encodes the update, in words and bytes
 
     # set-up
     def build(self, method: Method, work: Work) -> Self:
-        """Meet the siblings and the work, refuse clashes before any data are read, return the part."""
+        """Check the method's other parts and the work, before any data are read; return the part to use."""
         return self
 
     def client_init(self, model: Model, client: Newcomer) -> PartState:
-        """State of a client never seen before; lazy, so a function of its arguments alone."""
+        """State of a client at its first use, whenever that is: it must depend on the arguments only."""
         return {}
 
     def server_init(self, model: Model, task: Task) -> PartState:
-        """State of the server before round 1; like a client's, tensors by name that may be grouped once."""
+        """State of the server before round 1: tensors by name, or groups of them, as in {"u": {...}}."""
         return {}
 
     def at_round(self, round: int, work: Work) -> tuple[Part, Work]:
-        """The part and the work in force in this round; it may be another part if neither keeps state."""
+        """The part and the work used in this round. It may be a different part if neither of them keeps state."""
         return self, work
 
     # training
     def streams(self, received: dict[str, Any], part_state: PartState) -> dict[str, Stream]:
-        """Further rows for this round; an empty one is not seen by the loss."""
+        """Extra training rows for this round. A stream without rows is left out."""
         return {}
 
     def draws(
         self, when: Literal["init", "steps", "share", "seal"], sizes: Sizes, generator: np.random.Generator
     ) -> dict[str, Any]:
-        """Random arrays or tensors; for "steps" the leading axis is the step. Those of "init" are a client's for the
-        whole run: `client_init` and every `share` see them."""
+        """Random arrays or tensors; for "steps" the leading axis is the step. A client's "init" draws stay the same for
+        the whole run: `client_init` and every `share` receive them."""
         return {}
 
     def label_stats(self, counts: Tensor) -> State:
-        """Tensors that the loss derives from the label counts, computed once a round; read `view.label_stats(self)`."""
+        """Tensors that depend on the client's label counts only, computed once per round instead of in every step; the
+        loss reads them as `view.label_stats(self)`."""
         return {}
 
     def batch(self, batch: Batch, received: dict[str, Any], train: bool) -> Batch:
@@ -140,7 +144,8 @@ class Part:
         return batch
 
     def loss(self, view: View) -> Tensor | tuple[Tensor, State] | None:
-        """A scalar; the terms of all parts add up. Scalars returned beside it are logged, as means over the steps."""
+        """One term of the step's loss, a scalar; training minimises the sum over all parts. Scalars in a second return
+        value are logged, as means over the steps."""
         return None
 
     # messages
@@ -149,25 +154,25 @@ class Part:
         return {}
 
     def up(self, end: End) -> tuple[dict[str, Value], PartState]:
-        """Artefacts to send after training, and the client's new state; an empty one keeps the old.
+        """Artefacts to send after training, and the client's new state; an empty state keeps the old one.
 
-        Names, types and shapes may depend on the round, on what was received and on the number of the client's rows,
-        and not on its state or the numbers in its rows: every reply is held to what zeros give (client/dry_run.py).
-        Rows that belong together, such as features and labels, have the same number of rows.
+        Names, dtypes and shapes may depend on the round, on the received tensors' shapes and on the client's number of
+        rows, but not on values: every reply must match a dry run on tensors of zeros (client/dry_run.py). Artefacts
+        that describe the same rows, such as features and labels, must have equally many.
         """
         return {}, end.part_state
 
     def share(self, client: Client) -> tuple[dict[str, Value], PartState]:
-        """Artefacts outside training, at `exchange`, and the client's new state; an empty one keeps the old."""
+        """Artefacts to send when `exchange` says so, and the client's new state; an empty state keeps the old one."""
         return {}, client.part_state
 
     def seal(self, outgoing: OutgoingUpdate) -> tuple[Message, PartState]:
-        """What leaves in place of the message, and the client's new state; an empty one keeps the old."""
+        """The encoded (quantised, sparsified) message, and the client's new state; an empty state keeps the old one."""
         return outgoing.message, outgoing.part_state
 
     # server
     def open(self, outgoing: OutgoingUpdate) -> Message:
-        """The inverse of `seal`, before anything is added up; believes nothing that it can check."""
+        """Decode a sealed message before aggregation. Check everything that a broken or hostile client could send."""
         return outgoing.message
 
     def stand_ins(self, server: Server, absent: list[int]) -> dict[int, StandIn]:
@@ -175,9 +180,9 @@ class Part:
         return {}
 
     def merge(self, server: Server, messages: Messages) -> Server:
-        """What the messages change; the owner of the model comes last.
+        """The server after aggregating the messages. The owner of the model merges last.
 
-        This hook and the next two return a changed copy: a round with a message that is not finite may be played twice.
+        `merge`, `step` and `collect` must return a changed copy: a round with a non-finite message may run twice.
         """
         return server
 
@@ -186,9 +191,9 @@ class Part:
         return server
 
     def collect(self, server: Server, shared: Messages) -> Server:
-        """Store what an exchange brought."""
+        """The server after an exchange: store what the clients shared."""
         return server
 
     def report(self, server: Server) -> dict[str, float]:
-        """Numbers to log about the server's state after a round."""
+        """Scalars about the server's state to log after a round."""
         return {}

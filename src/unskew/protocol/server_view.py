@@ -1,4 +1,4 @@
-"""What a part's hooks see of the server: its model, their own state, the messages of a round, and stand-ins."""
+"""What a part's hooks see of the server: its model, the part's state, the messages of a round, and stand-ins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unskew.protocol.method import Task
 
 
 class Messages(Protocol):
-    """One part's messages of a round, added up as the part declares them."""
+    """One part's messages of a round, reduced as its artefacts declare."""
 
     clients: list[int]
 
@@ -24,7 +24,7 @@ class Messages(Protocol):
     def __contains__(self, name: str) -> bool: ...
 
     def mean(self, name: str) -> Any:
-        """Weighted mean over the clients that sent it; integers take the first client's value."""
+        """Weighted mean over the clients that sent the artefact; integer tensors take the first client's value."""
         ...
 
     def sum(self, name: str) -> Any:
@@ -32,34 +32,34 @@ class Messages(Protocol):
         ...
 
     def each(self, name: str) -> list[tuple[int, Any]]:
-        """(client, value), in the order of the clients."""
+        """(client, value) pairs, in the order of the clients."""
         ...
 
     def rows(self, name: str) -> Tensor:
-        """All clients' rows, one after another."""
+        """All clients' rows, concatenated."""
         ...
 
 
 @dataclass(frozen=True)
 class StandIn:
-    """Rows that train for an absent client: x [n, ...] ready for the model, y [n] or [n, classes]; `rows` weighs it."""
+    """Rows that train in place of an absent client: x [n, ...] as model input, y [n] or [n, classes]."""
 
     x: Tensor
     y: Tensor
-    rows: int
-    more: dict[str, Tensor] = field(default_factory=dict)
+    rows: int  # the weight of its reply in the mean, as a number of rows
+    more: dict[str, Tensor] = field(default_factory=dict)  # further columns, see `Batch.more`
 
 
 @dataclass(frozen=True)
 class Server:
-    """The server as one part sees it; hooks return a changed copy (`replace`)."""
+    """The server, as one part sees it. Hooks return a changed copy: `server.replace(model=...)`."""
 
-    model: State
-    part_state: PartState
+    model: State  # the global model's tensors
+    part_state: PartState  # the server's state of this part
     round: int
-    net: Model
+    net: Model  # the architecture
     task: Task
-    generator: Callable[..., np.random.Generator]  # keyed draws: generator("shuffle")
+    generator: Callable[..., np.random.Generator]  # a fresh generator for a key, as in generator("shuffle")
 
     def replace(self, **changes: Any) -> Server:
         """A copy of the server with these fields changed."""

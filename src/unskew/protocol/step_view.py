@@ -1,4 +1,7 @@
-"""What a loss may look at: the batch, the local model at any cut, the received model, and the part's own things."""
+"""What a part's `loss` sees of one training step: the batch, activations, the received model, its own state and draws.
+
+A model is a sequence of blocks. A cut is a layer index: `at(cut)` is the output of the first `cut` blocks.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """x [b, ...], y [b] int64 or [b, classes], w [b]: 1 for a real sample, 0 for filler; further columns in `more`."""
+    """x [b, ...], y [b] int64 or [b, classes], w [b]: 1 for a real sample, 0 for filler; `more` has further columns."""
 
     x: Tensor
     y: Tensor
@@ -28,39 +31,39 @@ class Batch:
 
 
 class FrozenModel:
-    """A model that is only looked at: eval mode, no gradient, every cut computed once."""
+    """A model in eval mode whose tensors get no gradient; each block runs once per batch."""
 
     def __init__(self, model: Model, state: State, x: Tensor) -> None:
-        self._model, self._cuts = model, {0: x}
+        self._model, self._outputs = model, {0: x}
         self._state = {name: tensor.detach() for name, tensor in state.items()}
 
     def at(self, cut: int) -> Tensor:
         """Output of the first `cut` blocks on the batch."""
-        # No gradient reaches its tensors, which are detached. An attack's rows are no constants: it needs the way
-        # from them through a teacher, too.
-        for i in range(max(c for c in self._cuts if c <= cut), cut):
-            self._cuts[i + 1] = self._model.block(self._state, self._cuts[i], i, train=False)
-        return at_least_float32(self._cuts[cut])
+        # Not under no_grad: the tensors are detached, but an attack that optimises its input rows needs the gradient
+        # through a teacher to them.
+        for i in range(max(c for c in self._outputs if c <= cut), cut):
+            self._outputs[i + 1] = self._model.block(self._state, self._outputs[i], i, train=False)
+        return at_least_float32(self._outputs[cut])
 
     @property
     def logits(self) -> Tensor:
         return self.at(self._model.depth)
 
     def run(self, h: Tensor, start: int, stop: int | None = None) -> Tensor:
-        """Blocks start..stop on other rows."""
+        """Apply blocks start..stop to other rows, without gradient."""
         with torch.no_grad():
             return self._model.run(self._state, h, start, stop)
 
 
 class ForwardPass:
-    """One training step's forward pass, shared by all parts: local state, clones of the buffers, cuts computed once."""
+    """One training step's forward pass, shared by all parts: each block runs once, on clones of the buffers."""
 
     def __init__(self, model: Model, leaves: State, buffers: State, batch: Batch, seed: Tensor) -> None:
-        # BatchNorm writes its running statistics in place; on clones the step stays a pure function.
+        # BatchNorm updates its running statistics in place; cloning them keeps the step a pure function.
         self.buffers = {name: tensor.clone() for name, tensor in buffers.items()}
         self.model, self.leaves, self.batch, self._seed = model, leaves, batch, seed
         self.state = leaves | self.buffers
-        self._cuts = {0: batch.x}
+        self._outputs = {0: batch.x}
 
     @cached_property
     def size(self) -> Tensor:
@@ -72,13 +75,13 @@ class ForwardPass:
         return h
 
     def at(self, cut: int) -> Tensor:
-        for i in range(max(c for c in self._cuts if c <= cut), cut):
-            self._cuts[i + 1] = self.run(self._cuts[i], i, i + 1)
-        return self._cuts[cut]
+        for i in range(max(c for c in self._outputs if c <= cut), cut):
+            self._outputs[i + 1] = self.run(self._outputs[i], i, i + 1)
+        return self._outputs[cut]
 
     def slope(self, x: Tensor, loss: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        # Not jvp: through BatchNorm in training its gradient is silently wrong. Buffers are cloned and handed out,
-        # because an inner differentiation refuses to see tensors from outside written to.
+        # Not jvp: its gradient through BatchNorm in train mode is silently wrong. The buffers are cloned inside and
+        # returned, because torch.func.grad forbids in-place writes to tensors from outside.
         def inner(x: Tensor) -> tuple[Tensor, tuple[Tensor, State]]:
             buffers, h = {name: tensor.clone() for name, tensor in self.buffers.items()}, x
             for i in range(self.model.depth):
@@ -93,27 +96,27 @@ class ForwardPass:
 
 @dataclass(frozen=True)
 class Clock:
-    """Where a step stands, as 0-dim tensors."""
+    """Position of a step in the client's round, as 0-dim tensors."""
 
     step: Tensor
     epoch: Tensor
-    seed: Tensor  # of this step's dropout masks
+    seed: Tensor  # for this step's dropout masks
 
 
 @dataclass(frozen=True)
 class View:
-    """The step as one part sees it."""
+    """One training step, as one part's `loss` sees it."""
 
     _pass: ForwardPass
     start: State  # the received model
     received: dict[str, Any]  # this part's broadcasts
     part_state: PartState  # this client's state of this part
-    draws: State
-    counts: Tensor  # [classes] rows of this client
+    draws: State  # this part's "steps" draws, of this step
+    counts: Tensor  # [classes] this client's label counts
     clock: Clock
     streams: dict[str, Batch]
-    _teacher: list[FrozenModel] = field(default_factory=list)
-    _label_stats: dict[str, State] = field(default_factory=dict)  # by part
+    _teacher: list[FrozenModel] = field(default_factory=list)  # empty until first used; one list for all parts
+    _label_stats: dict[str, State] = field(default_factory=dict)  # by part name
 
     @property
     def batch(self) -> Batch:
@@ -138,17 +141,17 @@ class View:
 
     @property
     def parameters(self) -> State:
-        """The trained tensors, without running statistics."""
+        """The trained tensors by name, without running statistics."""
         return self._pass.leaves
 
     @property
     def model(self) -> Model:
-        """The net, without tensors."""
+        """The architecture; the local tensors are in `parameters`."""
         return self._pass.model
 
     @property
     def feature(self) -> int:
-        """The cut of the representation."""
+        """The cut of the representation: the input of the classifier, at(feature)."""
         return self._pass.model.feature
 
     @property
@@ -156,52 +159,54 @@ class View:
         return self.at(self._pass.model.depth)
 
     def at(self, cut: int) -> Tensor:
-        """The local model's output at a cut, with gradient, computed once for all parts."""
+        """Output of the local model's first `cut` blocks on the batch, with gradient; computed once for all parts."""
         return at_least_float32(self._pass.at(cut))
 
     def run(self, h: Tensor, start: int, stop: int | None = None) -> Tensor:
-        """Blocks start..stop of the local model on other rows, with gradient, in train mode."""
+        """Apply blocks start..stop of the local model to other rows, with gradient, in train mode."""
         return self._pass.run(h, start, stop)
 
     def slope(self, x: Tensor, loss: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """Logits of other inputs x, and the gradient of each input's `loss(logits)` [b] by that input.
+        """Logits of other inputs x, and the gradient of each input's `loss(logits)` [b] with respect to that input.
 
-        Both have gradients themselves; the net runs once, in train mode.
+        Both can be differentiated again; the net runs once, in train mode.
         """
         logits, slope = self._pass.slope(x, loss)
         return at_least_float32(logits), slope
 
     @property
     def teacher(self) -> FrozenModel:
-        """The received model, shared by all parts of the step."""
+        """The received model on this batch, shared by all parts of the step."""
         if not self._teacher:
             self._teacher.append(self.frozen(self.start))
         return self._teacher[0]
 
     def frozen(self, state: State, model: Model | None = None) -> FrozenModel:
-        """Any other model on this batch; tensors it lacks (a client's own BatchNorm) are the received model's."""
+        """Another model on this batch; tensors that `state` lacks, such as private BatchNorm, are the received ones."""
         return FrozenModel(model or self._pass.model, self.start | state if model is None else state, self.x)
 
     def label_stats(self, part: Part) -> State:
-        """What the part knows by the label counts; worked out here where nobody did before the steps."""
+        """The part's tensors derived from the label counts, computed now if that did not happen before the steps."""
         return self._label_stats.get(part.name) or part.label_stats(self.counts)
 
     known = label_stats  # the old name, for one version
     mine = property(lambda self: self.part_state)  # the old name, for one version
 
     def stream(self, name: str) -> Batch | None:
-        """This step's batch of a stream, None when the stream is empty."""
+        """This step's batch of a stream; None if the stream has no rows."""
         return self.streams.get(name)
 
     def mean(self, per_sample: Tensor) -> Tensor:
-        """Mean over the real samples of [b]."""
+        """Mean of per-sample values [b] over the real samples; filler does not count."""
         return (per_sample * self.w).sum() / self.size
 
-    def of(self, received: dict[str, Any], part_state: State, draws: State, streams: dict[str, Batch]) -> View:
-        """The same step seen by another part; activations and teacher stay shared."""
+    def for_part(self, received: dict[str, Any], part_state: State, draws: State, streams: dict[str, Batch]) -> View:
+        """The same step for another part; activations and teacher stay shared."""
         return replace(self, received=received, part_state=part_state, draws=draws, streams=streams)
+
+    of = for_part  # the old name, for one version
 
 
 def at_least_float32(z: Tensor) -> Tensor:
-    """Outputs of a half-precision net as float32, in which losses are computed; float64 stays."""
+    """Half-precision outputs as float32, because losses need it; float64 stays float64."""
     return z.float() if z.dtype in (torch.float16, torch.bfloat16) else z

@@ -1,1 +1,1 @@
-"""Recipes that come with the package."""
+"""Recipes included in the package."""

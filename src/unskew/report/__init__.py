@@ -1,1 +1,1 @@
-"""One HTML page over any runs: what was found, on what, at which cost."""
+"""One HTML page about any finished runs: the finding, the experiment, the costs."""

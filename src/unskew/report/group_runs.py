@@ -1,8 +1,8 @@
-"""Runs sorted for comparison: a setting is what must be equal, an entry is a method in it with its seeds.
+"""Group runs for comparison: a `Setting` is what must be equal, a `MethodRuns` is one method in it with its seeds.
 
-Runs on other data, partitions or models belong to other settings: their accuracies are never averaged or paired, but
-one page may show them side by side, since a grid over data sets is one question. Runs that claim to be equal and are
-not (one name and seed, other contents) are refused, because a paired difference between them would mean nothing.
+Runs on different data, partitions or models belong to different settings. Their accuracies are never averaged or
+paired, but one page may show several settings, for instance a grid over datasets. Runs with the same settings and seed
+but different data or split are refused, because a paired difference between them would mean nothing.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unskew.base.config_base import dotted
+from unskew.base.config_base import dotted_keys
 from unskew.base.errors import UserError
-from unskew.results.baseline import reference_of
+from unskew.results.baseline import baseline_index
 from unskew.results.load_run import LoadedRun
-from unskew.results.run_folder import manifest_of
+from unskew.results.run_folder import read_manifest
 from unskew.results.statistics import Scores
 
-ACCURACIES = ("best", "final", "mean_last10")  # of a summary
-KEYS = ("data", "partition", "model", "rounds", "participation", "weights", "absence", "preset")
+ACCURACIES = ("best", "final", "mean_last10")  # fields of a run's summary
+SETTING_KEYS = ("data", "partition", "model", "rounds", "participation", "weights", "absence", "preset")
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class MethodRuns:
     label: str
     runs: tuple[LoadedRun, ...]
     scores: Mapping[str, Scores]  # measure -> seed -> percent
-    whole: bool = True  # else seeds of it failed, and its means are means of something else
-    printed: str = ""  # what a paper prints for it
+    complete: bool = True  # False: some seeds failed, so its means are not comparable
+    paper_value: str = ""  # the paper's number for it
 
     @property
     def first(self) -> LoadedRun:
@@ -39,25 +39,25 @@ class MethodRuns:
 
     @property
     def method(self) -> str:
-        """Its own name, whatever the label."""
+        """Name of the method itself, which may differ from the label."""
         return self.first.config.label
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Entries that may be compared; the reference comes first."""
+    """Methods that may be compared with each other; the baseline comes first."""
 
     name: str
     entries: tuple[MethodRuns, ...]
-    notes: tuple[str, ...] = ()  # to be read with the numbers
+    notes: tuple[str, ...] = ()  # remarks on the numbers
 
     @property
     def first(self) -> LoadedRun:
         return self.entries[0].first
 
     @property
-    def reference(self) -> MethodRuns:
-        """The one that differences are taken to."""
+    def baseline(self) -> MethodRuns:
+        """The method that the others are compared with."""
         return self.entries[0]
 
     @property
@@ -66,8 +66,8 @@ class Setting:
         return list(self.entries[0].scores)
 
     @property
-    def selected(self) -> bool:
-        """Whether rounds were chosen on held-out rows, so that test curves had no say."""
+    def rounds_selected(self) -> bool:
+        """Whether rounds were chosen on held-out rows and not from the test curves."""
         return "selected" in self.measures
 
     @property
@@ -80,60 +80,60 @@ class Setting:
 
 
 def settings_of(runs: Iterable[LoadedRun]) -> list[Setting]:
-    """Sort runs into settings, in the order in which these first appear."""
+    """Group runs into settings, in order of first appearance."""
     unique = list({run.folder.resolve(): run for run in runs}.values())
     if not unique:
-        raise UserError("expected at least one run, found none; name a run's folder")
-    groups = [part for group in _grouped(unique, _common) for part in _by_work(group)]
-    told = [_told(group[0]) for group in groups]
-    names = [_name(plain, told) for plain in told]
-    seen = [f"{name}: {_data(group[0])}" if names.count(name) > 1 else name for name, group in zip(names, groups)]
-    return [Setting(name, _entries(group)) for name, group in zip(seen, groups)]
+        raise UserError("expected at least one run, found none; give the folder of a run")
+    groups = [part for group in _group(unique, _setting_key) for part in _split_by_work(group)]
+    keys = [_naming_keys(group[0]) for group in groups]
+    names = [_name(own, keys) for own in keys]
+    titles = [f"{name}: {_data(group[0])}" if names.count(name) > 1 else name for name, group in zip(names, groups)]
+    return [Setting(title, _entries(group)) for title, group in zip(titles, groups)]
 
 
-def reference_first(entries: Sequence[MethodRuns]) -> tuple[MethodRuns, ...]:
-    """The reference, then the others in their order."""
-    at = reference_of([entry.method for entry in entries])
+def baseline_first(entries: Sequence[MethodRuns]) -> tuple[MethodRuns, ...]:
+    """The baseline, then the others in their order."""
+    at = baseline_index([entry.method for entry in entries])
     return (entries[at], *entries[:at], *entries[at + 1 :])
 
 
-def _told(run: LoadedRun) -> dict[str, Any]:
-    """The settings that tell one setting from another, with the work in case that splits them."""
-    plain = run.config.counting()
-    return dotted({key: plain[key] for key in (*KEYS, "local")})
+def _naming_keys(run: LoadedRun) -> dict[str, Any]:
+    """Dotted keys that may name a setting; `local` is one of them because local work can split a setting."""
+    settings = run.config.identity_settings()
+    return dotted_keys({key: settings[key] for key in (*SETTING_KEYS, "local")})
 
 
-def _common(run: LoadedRun) -> Any:
-    """What must be equal; also what data from Python look like, whose name says nothing."""
-    plain = run.config.counting()
-    return [{key: plain[key] for key in KEYS}, run.about["classes"], run.about["shape"], _data(run)]
+def _setting_key(run: LoadedRun) -> Any:
+    """Equal for all runs of a setting. Classes and shape count too: data passed from Python have no real name."""
+    settings = run.config.identity_settings()
+    return [{key: settings[key] for key in SETTING_KEYS}, run.about["classes"], run.about["shape"], _data(run)]
 
 
 def _data(run: LoadedRun) -> str:
-    """What the header says about the data."""
+    """The data as the run's header describes them."""
     lines = [line.removeprefix("data").strip() for line in run.about["header"] if line.startswith("data ")]
     return f"{' '.join(lines)} ({len(run.about['classes'])} classes of shape {run.about['shape']})"
 
 
-def _by_work(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
-    """Split where a method was run with several kinds of local work.
+def _split_by_work(runs: list[LoadedRun]) -> list[list[LoadedRun]]:
+    """Split the runs if a method was run with several kinds of local work.
 
-    Otherwise work is a method's own (SCAFFOLD without momentum) and the page says so beside it.
+    Otherwise different work belongs to the method (SCAFFOLD runs without momentum), and the page points it out.
     """
-    works = _grouped(runs, lambda run: run.config.counting()["local"])
-    labels = [{json.dumps(run.config.counting()["method"]) for run in group} for group in works]
+    works = _group(runs, lambda run: run.config.identity_settings()["local"])
+    labels = [{json.dumps(run.config.identity_settings()["method"]) for run in group} for group in works]
     several = any(a & b for i, a in enumerate(labels) for b in labels[:i])
     return works if several else [runs]
 
 
 def _entries(runs: list[LoadedRun]) -> tuple[MethodRuns, ...]:
-    groups = _grouped(runs, _own)
+    groups = _group(runs, _entry_key)
     labels = _labels([group[0] for group in groups])
     entries = [_entry(name, sorted(group, key=lambda run: run.config.seed)) for name, group in zip(labels, groups)]
     for entry in entries:
-        _one_per_seed(entry)
-    _same_world(runs)
-    return reference_first(entries)
+        _check_one_run_per_seed(entry)
+    _check_same_data(runs)
+    return baseline_first(entries)
 
 
 def _entry(label: str, runs: list[LoadedRun]) -> MethodRuns:
@@ -141,63 +141,64 @@ def _entry(label: str, runs: list[LoadedRun]) -> MethodRuns:
     return MethodRuns(label, tuple(runs), scores)
 
 
-def _own(run: LoadedRun) -> dict[str, Any]:
-    """What makes an entry: every setting that may change a result, but the setting's and the seed."""
-    plain = run.config.counting()
-    return {key: value for key, value in plain.items() if key not in (*KEYS, "seed")}
+def _entry_key(run: LoadedRun) -> dict[str, Any]:
+    """Equal for all runs of an entry: every key that may change results, except the setting's keys and the seed."""
+    settings = run.config.identity_settings()
+    return {key: value for key, value in settings.items() if key not in (*SETTING_KEYS, "seed")}
 
 
 def _labels(firsts: list[LoadedRun]) -> list[str]:
-    """The methods' names; where one name occurs twice, with the keys that differ."""
+    """Names of the methods; if a name occurs twice, with the keys that differ."""
     labels = []
     for run in firsts:
-        same = [dotted(_own(other) | _parts(other)) for other in firsts if other.config.label == run.config.label]
-        mine = dotted(_own(run) | _parts(run))
-        keys = [k for k in mine if k != "method" and any(other.get(k) != mine[k] for other in same)]
-        detail = ", ".join(f"{k.rpartition('.')[2]} {mine[k]}" for k in keys)
+        same = [
+            dotted_keys(_entry_key(other) | _parts(other)) for other in firsts if other.config.label == run.config.label
+        ]
+        own = dotted_keys(_entry_key(run) | _parts(run))
+        keys = [k for k in own if k != "method" and any(other.get(k) != own[k] for other in same)]
+        detail = ", ".join(f"{k.rpartition('.')[2]} {own[k]}" for k in keys)
         labels.append(f"{run.config.label} ({detail})" if detail else run.config.label)
     return labels
 
 
 def _parts(run: LoadedRun) -> dict[str, Any]:
-    """Hyper-parameters by part, out of the list in which a method is written."""
+    """Hyper-parameters by part, from the list form of a method."""
     return {part: fields for item in run.config.method if isinstance(item, dict) for part, fields in item.items()}
 
 
-def _one_per_seed(entry: MethodRuns) -> None:
-    by_seed = _grouped(entry.runs, lambda run: run.config.seed)
+def _check_one_run_per_seed(entry: MethodRuns) -> None:
+    by_seed = _group(entry.runs, lambda run: run.config.seed)
     twice = next((group for group in by_seed if len(group) > 1), None)
     if twice:
         raise UserError(
             f"expected one run of {entry.label} with seed {twice[0].config.seed}, found {len(twice)}: "
-            f"{', '.join(str(run.folder) for run in twice)}; name only one of them"
+            f"{', '.join(str(run.folder) for run in twice)}; give only one of them"
         )
 
 
-def _same_world(runs: list[LoadedRun]) -> None:
-    """The same settings and seed must mean the same rows at the same clients."""
-    for group in _grouped(runs, lambda run: run.config.seed):
-        worlds = [(manifest_of(run.folder) or {}).get("world", {}) for run in group]
+def _check_same_data(runs: list[LoadedRun]) -> None:
+    """Runs with the same settings and seed must have the same rows at the same clients."""
+    for group in _group(runs, lambda run: run.config.seed):
+        worlds = [(read_manifest(run.folder) or {}).get("world", {}) for run in group]
         for run, world in zip(group[1:], worlds[1:]):
             changed = [k for k in ("data", "partition") if world.get(k) != worlds[0].get(k)]
             if changed:
                 raise UserError(
-                    f"{run.folder}: expected the {' and '.join(changed)} of {group[0].folder}, whose settings and seed "
-                    "are the same, found other contents; report on them one by one or play one of them again"
+                    f"{run.folder}: expected the same {' and '.join(changed)} as {group[0].folder}, which has the same "
+                    "settings and seed, found other contents; report on them separately or rerun one of them"
                 )
 
 
-def _name(mine: dict[str, Any], all_told: list[dict[str, Any]]) -> str:
-    """The keys in which settings differ; a lone setting is named by its data and partition."""
-    keys = [
-        k for k in dict.fromkeys(k for told in all_told for k in told) if len({repr(t.get(k)) for t in all_told}) > 1
-    ]
+def _name(own: dict[str, Any], settings: list[dict[str, Any]]) -> str:
+    """Name a setting by the keys in which settings differ; a single setting by its data and partition."""
+    every_key = dict.fromkeys(key for setting in settings for key in setting)
+    keys = [key for key in every_key if len({repr(setting.get(key)) for setting in settings}) > 1]
     if not keys:
-        return f"{mine['data.name']}, {mine['partition.name']}"
-    return ", ".join(f"{k.removesuffix('.name')} {mine[k]}" for k in keys if mine.get(k) is not None)
+        return f"{own['data.name']}, {own['partition.name']}"
+    return ", ".join(f"{key.removesuffix('.name')} {own[key]}" for key in keys if own.get(key) is not None)
 
 
-def _grouped(runs: Iterable[LoadedRun], key: Callable[[LoadedRun], Any]) -> list[list[LoadedRun]]:
+def _group(runs: Iterable[LoadedRun], key: Callable[[LoadedRun], Any]) -> list[list[LoadedRun]]:
     groups: dict[str, list[LoadedRun]] = {}
     for run in runs:
         groups.setdefault(json.dumps(key(run), sort_keys=True), []).append(run)

@@ -1,4 +1,4 @@
-"""What a section says about a setting: figures with their captions, notes, numbers, a legend, a table."""
+"""The content of one section for one setting: figures with captions, notes, numbers, a legend, a table."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from unskew.report.figures.figure_layout import NARROW, VARIABLES, WIDE
 from unskew.report.results_table import ResultsTable
 from unskew.report.svg import inline
 
-NOT_USED = "Test rows by round: not used for the choice of rounds and candidates, which held-out rows made."
+TEST_NOT_USED = "Test accuracy by round; rounds and candidates were selected on held-out rows, not by these curves."
 Draw = Callable[[float], Figure]
 
 
 @dataclass(frozen=True)
 class FigureSizes:
-    """A figure for phones, perhaps another for wide pages, and what to see in it."""
+    """A figure in the width of a phone, optionally also in that of a page, and its caption."""
 
     narrow: Markup
     wide: Markup | None
@@ -28,25 +28,25 @@ class FigureSizes:
 
 @dataclass
 class ReportPanel:
-    """One section, one setting."""
+    """One section of one setting."""
 
     setting: str
     drawings: list[FigureSizes] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     numbers: list[tuple[str, str]] = field(default_factory=list)
-    legend: dict[str, str] = field(default_factory=dict)  # name -> variable of the style sheet
+    legend: dict[str, str] = field(default_factory=dict)  # name -> CSS variable
     table: ResultsTable | None = None
 
 
 class FigureRenderer:
-    """Draws figures into the page and keeps their ids apart. metric: the accuracy that decides."""
+    """Renders figures as SVG with unique ids. metric: the accuracy to rank by."""
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
         self._keys = count(1)
 
     def draw(self, figure: Draw, label: str, caption: str, wide: bool = False) -> FigureSizes:
-        """The figure at the width of a phone, and also at that of a page if asked for."""
+        """Render a figure in the width of a phone and, with `wide`, also in that of a page."""
         narrow = inline(figure(NARROW), label, self._key())
         return FigureSizes(narrow, inline(figure(WIDE), label, self._key()) if wide else None, caption)
 
@@ -55,5 +55,5 @@ class FigureRenderer:
 
 
 def legend(colours: dict[str, str]) -> dict[str, str]:
-    """Stand-in colours as the style sheet names them."""
+    """The CSS variables of placeholder colours."""
     return {name: VARIABLES[colour] for name, colour in colours.items()}

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from unskew.report.group_runs import MethodRuns, Setting
 from unskew.report.speedup import SpeedUp, speed_up
-from unskew.results.baseline import is_reference
+from unskew.results.baseline import is_baseline
 from unskew.results.format_numbers import in_bytes, in_seconds, spread
 from unskew.results.run_tables import test_accuracy
 from unskew.results.statistics import mean_and_std
@@ -17,15 +17,15 @@ from unskew.results.statistics import mean_and_std
 TITLES = {
     "best": "best, %",
     "final": "final, %",
-    "mean_last10": "last ten, %",
-    "selected": "test at validation's best round, %",
+    "mean_last10": "mean of last 10, %",
+    "selected": "test at best validation round, %",
     "validation": "best validation, %",
 }
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """What is written, and whether it is the best of its column."""
+    """Text of a cell, whether it is the best of its column, and whether it has a footnote."""
 
     text: str
     best: bool = False
@@ -43,23 +43,28 @@ class ResultsRow:
 class ResultsTable:
     columns: tuple[str, ...]
     rows: tuple[ResultsRow, ...]
-    flagged: bool  # whether some speed-up is 1 because the target was never reached
+    flagged: bool  # whether a speed-up is 1 because the target was never reached
 
 
-def results(setting: Setting) -> ResultsTable:
-    """A row per method; the best mean of a column is marked."""
+def results_table(setting: Setting) -> ResultsTable:
+    """A row per method, with the best mean of a column marked."""
     cells: dict[str, list[TableCell]] = {}
     for measure in setting.measures:
-        cells[TITLES[measure]] = _marked(setting.entries, measure)
+        cells[TITLES[measure]] = _score_cells(setting.entries, measure)
         if measure == "best":
             rounds = [mean_and_std(_values(entry, "best_round")) for entry in setting.entries]
             cells["best round"] = [TableCell(spread(mean, std)) for mean, std in rounds]
-    if any(entry.printed for entry in setting.entries):
-        cells["paper, %"] = [TableCell(entry.printed or "–") for entry in setting.entries]
-    # A speed-up is defined against FedAvg, by the test curves, and over runs of the same length.
+    if any(entry.paper_value for entry in setting.entries):
+        cells["paper, %"] = [TableCell(entry.paper_value or "–") for entry in setting.entries]
+    # Speed-up is defined relative to FedAvg, on test curves and for runs of equal length.
     stopped = any(run.summary.stopped for entry in setting.entries for run in entry.runs)
-    if is_reference(setting.reference.method) and len(setting.entries) > 1 and not setting.selected and not stopped:
-        cells["speed-up"] = [_factor(found) for found in speed_ups(setting)]
+    if (
+        is_baseline(setting.baseline.method)
+        and len(setting.entries) > 1
+        and not setting.rounds_selected
+        and not stopped
+    ):
+        cells["speed-up"] = [_speed_up_cell(factors) for factors in speed_ups(setting)]
     cells |= {
         "up": [TableCell(in_bytes(fmean(_values(entry, "bytes_up")))) for entry in setting.entries],
         "down": [TableCell(in_bytes(fmean(_values(entry, "bytes_down")))) for entry in setting.entries],
@@ -72,36 +77,36 @@ def results(setting: Setting) -> ResultsTable:
 
 
 def speed_ups(setting: Setting) -> list[list[SpeedUp]]:
-    """By method, one per seed that the reference also has."""
-    curves = {run.config.seed: test_accuracy(run.metrics) for run in setting.reference.runs}
-    found = []
+    """Per method, one speed-up for each seed that the baseline also has."""
+    curves = {run.config.seed: test_accuracy(run.metrics) for run in setting.baseline.runs}
+    by_method = []
     for entry in setting.entries:
         runs = [run for run in entry.runs if run.config.seed in curves]
-        if entry is setting.reference:  # 1 by definition, wherever in the run its best lies
-            found.append([SpeedUp(1.0, True) for _ in runs])
+        if entry is setting.baseline:  # 1 by definition, whatever its best round
+            by_method.append([SpeedUp(1.0, True) for _ in runs])
             continue
-        found.append([speed_up(test_accuracy(r.metrics), curves[r.config.seed], r.config.rounds) for r in runs])
-    return found
+        by_method.append([speed_up(test_accuracy(r.metrics), curves[r.config.seed], r.config.rounds) for r in runs])
+    return by_method
 
 
 def _values(entry: MethodRuns, name: str) -> list[float]:
     return [float(getattr(run.summary, name)) for run in entry.runs]
 
 
-def _marked(entries: Sequence[MethodRuns], measure: str) -> list[TableCell]:
+def _score_cells(entries: Sequence[MethodRuns], measure: str) -> list[TableCell]:
     means = [mean_and_std(list(entry.scores[measure].values())) for entry in entries]
-    known = [mean for entry, (mean, _) in zip(entries, means) if entry.whole and not math.isnan(mean)]
+    known = [mean for entry, (mean, _) in zip(entries, means) if entry.complete and not math.isnan(mean)]
     top = max(known) if len(known) > 1 else math.inf
     return [
-        TableCell(spread(mean, std), best=entry.whole and mean == top) for entry, (mean, std) in zip(entries, means)
+        TableCell(spread(mean, std), best=entry.complete and mean == top) for entry, (mean, std) in zip(entries, means)
     ]
 
 
-def _factor(found: list[SpeedUp]) -> TableCell:
-    if not found:
+def _speed_up_cell(speed_ups: list[SpeedUp]) -> TableCell:
+    if not speed_ups:
         return TableCell("–")
-    mean, std = mean_and_std([one.factor for one in found])
-    if len({one.factor for one in found}) == 1:
-        std = math.nan  # nothing to spread
-    missed = any(not one.reached for one in found)
+    mean, std = mean_and_std([each.factor for each in speed_ups])
+    if len({each.factor for each in speed_ups}) == 1:
+        std = math.nan  # print no ± 0.00
+    missed = any(not each.reached for each in speed_ups)
     return TableCell(f"{spread(mean, std, 2)}×", flag=missed)

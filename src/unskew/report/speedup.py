@@ -1,4 +1,4 @@
-"""FedLMD's speed-up: how much sooner a method is where FedAvg gets at best."""
+"""FedLMD's speed-up: how much sooner a method reaches FedAvg's best accuracy."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import pandas as pd
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """A factor; 1 where the target was never reached, as FedLMD prints it."""
+    """A factor; 1 if the target was never reached, as FedLMD prints it."""
 
     factor: float
     reached: bool
 
 
-def speed_up(curve: pd.DataFrame, reference: pd.DataFrame, rounds: int) -> SpeedUp:
-    """rounds / first round whose accuracy is at least the reference's best.
+def speed_up(curve: pd.DataFrame, baseline: pd.DataFrame, rounds: int) -> SpeedUp:
+    """rounds / first round whose accuracy is at least the baseline's best.
 
-    The numerator is the length of the run, not the round in which the reference arrived: FedLMD's printed factors are
-    200 / r. Both frames have columns round and value.
+    The numerator is the length of the run, not the baseline's best round: FedLMD's printed factors are 200 / r. Both
+    frames have columns round and value.
 
     >>> fedavg = pd.DataFrame({"round": [1, 2, 3, 4], "value": [10.0, 30.0, 40.0, 35.0]})
-    >>> ours = pd.DataFrame({"round": [1, 2, 3, 4], "value": [20.0, 41.0, 39.0, 50.0]})
-    >>> speed_up(ours, fedavg, 4)
+    >>> moon = pd.DataFrame({"round": [1, 2, 3, 4], "value": [20.0, 41.0, 39.0, 50.0]})
+    >>> speed_up(moon, fedavg, 4)
     SpeedUp(factor=2.0, reached=True)
     """
-    there = curve[curve["value"] >= reference["value"].max()]["round"]
-    if there.empty:
+    reached = curve[curve["value"] >= baseline["value"].max()]["round"]
+    if reached.empty:
         return SpeedUp(1.0, False)
-    return SpeedUp(rounds / int(there.min()), True)
+    return SpeedUp(rounds / int(reached.min()), True)

@@ -1,1 +1,1 @@
-"""The papers' tables and figures, played again and laid beside the printed numbers."""
+"""Rerun the papers' tables and figures and compare them with the printed numbers."""

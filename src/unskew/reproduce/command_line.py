@@ -1,4 +1,4 @@
-"""What to type to play something: the command with all that was asked for."""
+"""The `unskew reproduce` command line for a target and options."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 from unskew.reproduce.target_plan import ReproduceOptions
 
 
-def command(target: str, asked: ReproduceOptions, record: Path | None = None) -> str:
-    """`unskew reproduce` with the target, the options and the overrides, and the folder to record in.
+def command_for(target: str, options: ReproduceOptions, record: Path | None = None) -> str:
+    """The shell command that runs `target` with `options` and records in `record`.
 
-    >>> command("fedlmd/figure2", ReproduceOptions(("local.lr=0.5",), preset="released", rounds=3), Path("results"))
+    >>> command_for("fedlmd/figure2", ReproduceOptions(("local.lr=0.5",), preset="released", rounds=3), Path("results"))
     'unskew reproduce fedlmd/figure2 local.lr=0.5 --rounds 3 --preset released --record results'
     """
-    words = ["unskew", "reproduce", target, *asked.overrides]
+    words = ["unskew", "reproduce", target, *options.overrides]
     given = {
-        "--only": ",".join(asked.only or ()), "--methods": ",".join(asked.methods or ()), "--seeds": asked.seeds,
-        "--draws": ",".join(map(str, asked.draws or ())), "--rounds": asked.rounds,
-        "--preset": asked.preset if asked.preset != ReproduceOptions().preset else None,
+        "--only": ",".join(options.only or ()), "--methods": ",".join(options.methods or ()), "--seeds": options.seeds,
+        "--draws": ",".join(map(str, options.draws or ())), "--rounds": options.rounds,
+        "--preset": options.preset if options.preset != ReproduceOptions().preset else None,
         "--record": record,
     }  # fmt: skip
     for option, value in given.items():

@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's: differences, marks, rank correlations, speed-ups."""
+"""Compare our numbers with the paper's: differences, marks, rank correlations, speed-ups."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from dataclasses import dataclass, field, replace
 from unskew.compare.comparison_table import ComparisonRow, ComparisonTable
 from unskew.config.experiment import Experiment
 from unskew.report.speedup import SpeedUp, speed_up
-from unskew.reproduce.deviations import is_the_papers, replaced
-from unskew.reproduce.paper_names import columns
+from unskew.reproduce.deviations import keeps_experiment, substitutions
+from unskew.reproduce.paper_names import format_columns
 from unskew.reproduce.paper_numbers import PaperNumber, read
 from unskew.reproduce.target_catalogue import Target, targets
 from unskew.reproduce.target_plan import TargetPlan
-from unskew.results.baseline import is_reference
+from unskew.results.baseline import is_baseline
 from unskew.results.run_tables import test_accuracy
 from unskew.results.statistics import Difference, Scores, common, difference, mean_and_std
 
-METRIC = "best"  # over the rounds, as the papers have it
-NEAR = 3.0  # points; what is further off is marked
-FEW = 3  # methods; a rank correlation of fewer says nothing
+METRIC = "best"  # best accuracy over the rounds, as in the papers
+TOLERANCE = 3.0  # accuracy points; larger differences are marked
+MIN_RANKED = 3  # a rank correlation of fewer methods says nothing
 
 
 @dataclass(frozen=True)
 class PaperCell:
-    """A method in a column: our scores by repetition (a seed on a draw of the split), and what the paper prints."""
+    """A method in a column: our scores by repetition (a seed on a draw of the split), and the printed number."""
 
     column: str
     method: str
     scores: Scores
     failed: tuple[str, ...] = ()
     printed: PaperNumber | None = None
-    factors: tuple[SpeedUp, ...] = ()  # a speed-up per repetition
-    played: Experiment | None = None
-    exact: bool = True  # played as the paper did; where it was not, a difference is no mark against anyone
+    speedups: tuple[SpeedUp, ...] = ()  # one per repetition
+    experiment: Experiment | None = None
+    exact: bool = True  # run with the paper's settings; otherwise a difference is not marked
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -43,25 +43,25 @@ class PaperCell:
 
     @property
     def difference(self) -> float:
-        """Ours less the paper's; nan where one is missing."""
+        """Our mean minus the paper's; nan if either is missing."""
         return self.spread[0] - self.printed.mean if self.printed else math.nan
 
     @property
     def outside(self) -> bool:
-        return self.exact and abs(self.difference) > NEAR
+        return self.exact and abs(self.difference) > TOLERANCE
 
     @property
-    def speedup(self) -> tuple[float, bool]:
-        """Mean factor, and whether every repetition reached FedAvg's best."""
-        return mean_and_std([one.factor for one in self.factors])[0], all(one.reached for one in self.factors)
+    def mean_speedup(self) -> tuple[float, bool]:
+        """The mean factor, and whether every repetition reached FedAvg's best accuracy."""
+        return mean_and_std([one.factor for one in self.speedups])[0], all(one.reached for one in self.speedups)
 
 
 @dataclass(frozen=True)
 class PaperComparison:
-    """A table played again; cells in the order of the recipe. own: the method that the paper proposes.
+    """A reproduced table; cells are in the order of the recipe. own: the method that the paper proposes.
 
-    changed: what was typed and is not as in the paper; replaced: what stands in for the paper's data, model or skew, by
-    column.
+    changed: the user's overrides that differ from the paper; substitutions: by column, what replaces the paper's data,
+    model or skew.
     """
 
     name: str
@@ -70,7 +70,7 @@ class PaperComparison:
     changed: tuple[str, ...]
     cells: tuple[PaperCell, ...]
     missing: tuple[str, ...]
-    replaced: dict[str, list[str]] = field(default_factory=dict)
+    substitutions: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -80,12 +80,12 @@ class PaperComparison:
         return [cell for cell in self.cells if cell.column == column]
 
     @property
-    def speeds(self) -> bool:
-        """Whether the paper prints speed-ups here."""
+    def has_speedups(self) -> bool:
+        """Whether the paper prints speed-ups in this table."""
         return any(cell.printed and cell.printed.speedup for cell in self.cells)
 
     def lead(self, cell: PaperCell) -> Difference | None:
-        """The paired difference of the paper's own method to another, over repetitions that both have."""
+        """The paired difference of the paper's own method minus another, over the repetitions that both have."""
         own = next((other for other in self.of(cell.column) if other.method == self.own), None)
         if own is None or own is cell or not own.scores.keys() & cell.scores.keys():
             return None
@@ -94,90 +94,95 @@ class PaperComparison:
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """Spearman's correlation between our order of methods and the paper's, over how many of them, and on how many
-    repetitions: those that all have, of those that any has. nan where there is too little."""
+    """Spearman's correlation between our order of methods and the paper's; rho is nan if there are too few scores.
+
+    methods: number of methods ranked; shared: repetitions that all of them have; total: repetitions that any has.
+    """
 
     rho: float
     methods: int
     shared: int
-    known: int
+    total: int
 
 
-def ranks(cells: Sequence[PaperCell]) -> RankCorrelation:
-    """Over the repetitions that all methods have: a mean over easier draws would rank for no merit."""
+def rank_correlation(cells: Sequence[PaperCell]) -> RankCorrelation:
+    """Rank on the repetitions that all methods have, because a method with easier draws would rank too high."""
     from scipy.stats import spearmanr
 
     ranked = {cell.method: (cell.scores, cell.printed.mean) for cell in cells if cell.printed and cell.scores}
     if not ranked:
         return RankCorrelation(math.nan, 0, 0, 0)
     shared = common({method: scores for method, (scores, _) in ranked.items()})
-    mine = [mean_and_std(list(scores.values()))[0] for scores in shared.values()]
-    theirs = [paper for _, paper in ranked.values()]
+    our_means = [mean_and_std(list(scores.values()))[0] for scores in shared.values()]
+    paper_means = [paper for _, paper in ranked.values()]
     counts = len(next(iter(shared.values()))), len(set().union(*(scores for scores, _ in ranked.values())))
-    if not counts[0] or len(ranked) < FEW or len(set(mine)) == 1 or len(set(theirs)) == 1:
+    if not counts[0] or len(ranked) < MIN_RANKED or len(set(our_means)) == 1 or len(set(paper_means)) == 1:
         return RankCorrelation(math.nan, len(ranked), *counts)
-    return RankCorrelation(float(spearmanr(mine, theirs).statistic), len(ranked), *counts)
+    return RankCorrelation(float(spearmanr(our_means, paper_means).statistic), len(ranked), *counts)
 
 
-def beside(plan: TargetPlan, table: ComparisonTable) -> PaperComparison:
-    """The finished table of a plan's grid, a column's draws of the split together."""
+def compare_with_paper(plan: TargetPlan, table: ComparisonTable) -> PaperComparison:
+    """Compare a plan's finished table with the paper; a column pools its draws of the split."""
     printed = read(plan.target.numbers) if plan.target.numbers else {}
-    known = elsewhere(plan.target) | printed
-    found, others = {}, {}
+    known = numbers_in_all_tables(plan.target) | printed
+    cells, replaced = {}, {}
     for label in dict.fromkeys(column.label for column in plan.columns.values()):
         settings = [setting for setting, column in plan.columns.items() if column.label == label]
         first = next((cell.experiment for cell in plan.grid.cells if cell.setting in settings), None)
-        if first and (words := replaced(first, plan.columns[settings[0]].paper)):
-            others[label] = words
+        if first and (words := substitutions(first, plan.columns[settings[0]].paper)):
+            replaced[label] = words
         for method in plan.grid.compare.methods:
             rows = [row for row in table.rows if row.label == method and row.setting in settings]
-            paper = known.get((method, label)) if label not in others else None
-            if rows:  # there may be none among recorded runs
-                cell = _cell(label, method, rows, table, paper, len(settings))
-                found[label, method] = replace(cell, played=first, exact=is_the_papers(plan.changed))
-    gone = _not_played(printed, {column for column, _ in found}, plan.absent, set(plan.grid.compare.methods))
-    preset, cells = plan.grid.cells[0].experiment.preset, tuple(found.values())
-    target, missing = plan.target, (*plan.missing, *gone)
-    return PaperComparison(target.name, target.own, preset, plan.changed, cells, missing, others)
+            paper = known.get((method, label)) if label not in replaced else None
+            if rows:  # recorded runs may lack a method
+                cell = _paper_cell(label, method, rows, table, paper, len(settings))
+                cells[label, method] = replace(cell, experiment=first, exact=keeps_experiment(plan.changed))
+    skipped = _not_requested(printed, {column for column, _ in cells}, plan.absent, set(plan.grid.compare.methods))
+    preset, target = plan.grid.cells[0].experiment.preset, plan.target
+    missing = (*plan.missing, *skipped)
+    return PaperComparison(target.name, target.own, preset, plan.changed, tuple(cells.values()), missing, replaced)
 
 
-def elsewhere(target: Target) -> dict[tuple[str, str], PaperNumber]:
-    """What the paper's other tables print, for methods that a person adds to this one: a label means one setting."""
-    others = [other.numbers for other in targets().values() if other.paper == target.paper and other.kind == "table"]
-    return {key: cell for file in others if file for key, cell in read(file).items()}
+def numbers_in_all_tables(target: Target) -> dict[tuple[str, str], PaperNumber]:
+    """(method, column) -> number from any table of the paper, for methods that the user adds to this one.
+
+    A column's label means the same setting in all of them.
+    """
+    files = [other.numbers for other in targets().values() if other.paper == target.paper and other.kind == "table"]
+    return {key: cell for file in files if file for key, cell in read(file).items()}
 
 
-def _not_played(
-    printed: Iterable[tuple[str, str]], there: set[str], absent: tuple[str, ...], methods: set[str]
+def _not_requested(
+    printed: Iterable[tuple[str, str]], shown: set[str], absent: tuple[str, ...], methods: set[str]
 ) -> list[str]:
-    """Cells of the paper's table that nobody asked for: they are named, so that no one takes a part for the whole."""
-    whole = list(dict.fromkeys(column for _, column in printed if column not in (*there, *absent)))
-    said = [f"{columns(whole)}: not asked for"] if whole else []
-    for column in sorted(there):
-        if names := [method for method, of in printed if of == column and method not in methods]:
-            said.append(f"{columns([column])}, {', '.join(names)}: not asked for")
-    return said
+    """Name the cells of the paper's table that were not requested, so that a part does not look complete."""
+    skipped = list(dict.fromkeys(column for _, column in printed if column not in (*shown, *absent)))
+    lines = [f"{format_columns(skipped)}: not requested"] if skipped else []
+    for column in sorted(shown):
+        if names := [method for method, label in printed if label == column and method not in methods]:
+            lines.append(f"{format_columns([column])}, {', '.join(names)}: not requested")
+    return lines
 
 
-def _cell(
+def _paper_cell(
     column: str, method: str, rows: list[ComparisonRow], table: ComparisonTable, printed: PaperNumber | None, draws: int
 ) -> PaperCell:
     scores: dict[int, float] = {}
     failed: list[str] = []
-    factors: list[SpeedUp] = []
+    speedups: list[SpeedUp] = []
     for row in rows:
-        place = table.settings.index(row.setting)
-        scores |= {place * len(table.seeds) + table.seeds.index(seed): v for seed, v in row.scores[METRIC].items()}
+        index = table.settings.index(row.setting)
+        scores |= {index * len(table.seeds) + table.seeds.index(seed): v for seed, v in row.scores[METRIC].items()}
         where = f"{row.setting}, " if draws > 1 else ""
         failed += [f"{where}seed {seed} failed: {why}" for seed, why in sorted(row.failed.items())]
         if printed and printed.speedup:
-            factors += _factors(row, table)
-    return PaperCell(column, method, scores, tuple(failed), printed, tuple(factors))
+            speedups += _speedups(row, table)
+    return PaperCell(column, method, scores, tuple(failed), printed, tuple(speedups))
 
 
-def _factors(row: ComparisonRow, table: ComparisonTable) -> Iterator[SpeedUp]:
-    """By seed, against FedAvg on the same draw; FedAvg's own is 1 by definition."""
-    base = next((other for other in table.of(row.setting) if is_reference(other.method)), None)
+def _speedups(row: ComparisonRow, table: ComparisonTable) -> Iterator[SpeedUp]:
+    """One speed-up per seed, relative to FedAvg on the same draw; FedAvg's own is 1 by definition."""
+    base = next((other for other in table.of(row.setting) if is_baseline(other.method)), None)
     curves = {run.config.seed: test_accuracy(run.metrics) for run in base.runs} if base else {}
     for run in row.runs:
         if row is base:

@@ -1,4 +1,4 @@
-"""The papers' spellings joined to ours, by one file: `papers/names.yaml`."""
+"""Map the papers' spellings to our names, by `papers/names.yaml`."""
 
 from __future__ import annotations
 
@@ -17,63 +17,64 @@ from unskew.data.partition import Classes, Dirichlet, Partition, Shards
 @cache
 def vocabulary() -> dict[str, dict[str, Any]]:
     """Kind of word -> spelling -> our name; under `tables`, file -> column -> kind of word."""
-    found: dict[str, dict[str, Any]] = yaml.safe_load(text("names.yaml"))
-    return found
+    words: dict[str, dict[str, Any]] = yaml.safe_load(read_text("names.yaml"))
+    return words
 
 
-def text(file: str) -> str:
-    """A file of the papers' facts."""
+def read_text(file: str) -> str:
+    """The text of a file in `unskew.papers`."""
     return (resources.files("unskew.papers") / file).read_text(encoding="utf-8")
 
 
-def rows(file: str) -> list[dict[str, str]]:
-    """A packaged table as it is printed."""
-    return list(csv.DictReader(io.StringIO(text(file))))
+def table_rows(file: str) -> list[dict[str, str]]:
+    """A packaged table as the paper prints it."""
+    return list(csv.DictReader(io.StringIO(read_text(file))))
 
 
-def ours(file: str, row: dict[str, str]) -> dict[str, str]:
-    """What a row of a table is about, in our names: kind of word -> name. A KeyError names a spelling without one.
+def our_names(file: str, row: dict[str, str]) -> dict[str, str]:
+    """Kind of word -> our name, for a row of a table; a KeyError names an unmapped spelling.
 
-    >>> ours("fedlmd_table4.csv", {"method": "FedNTD", "dataset": "CIFAR-10", "setting": "alpha=0.05;model=ResNet-8"})
+    >>> row = {"method": "FedNTD", "dataset": "CIFAR-10", "setting": "alpha=0.05;model=ResNet-8"}
+    >>> our_names("fedlmd_table4.csv", row)
     {'methods': 'fedntd', 'datasets': 'cifar10', 'settings': 'alpha=0.05', 'models': 'resnet8'}
     """
-    words, found = vocabulary(), {}
+    words, names = vocabulary(), {}
     for column, kinds in words["tables"][file].items():
         spelled, _, model = row[column].partition(";model=")
         kind = next((kind for kind in kinds.split(" or ") if spelled in words[kind]), kinds)
-        found[kind] = str(words[kind][spelled])
+        names[kind] = str(words[kind][spelled])
         if model:
-            found["models"] = str(words["models"][model])
-    return found
+            names["models"] = str(words["models"][model])
+    return names
 
 
-def columns(labels: Sequence[str]) -> str:
-    """In a sentence; a figure without columns has one without a name.
+def format_columns(labels: Sequence[str]) -> str:
+    """Columns as words for a sentence; a figure without columns has a single one with an empty label.
 
-    >>> columns(["cifar10-2"]), columns(["cifar10-2", "mnist-2"]), columns([""])
-    ('column cifar10-2', 'columns cifar10-2, mnist-2', 'all of it')
+    >>> format_columns(["cifar10-2"]), format_columns(["cifar10-2", "mnist-2"]), format_columns([""])
+    ('column cifar10-2', 'columns cifar10-2, mnist-2', 'everything')
     """
     if list(labels) == [""]:
-        return "all of it"
+        return "everything"
     return f"column{'s' * (len(labels) > 1)} {', '.join(labels)}"
 
 
 def stands_for(label: str) -> str:
-    """The column of the paper's that a column stands in for, by their labels; empty for the paper's own.
+    """The label of the paper's column that a column stands in for; empty for the paper's own columns.
 
     >>> stands_for("hapt-q2-100"), stands_for("hapt"), stands_for("ucihar-q2-100")
     ('ucihar-q2-100', 'ucihar', '')
     """
-    for theirs, mine in vocabulary()["stand_ins"].items():
-        if label == mine or label.startswith(f"{mine}-"):
-            return f"{theirs}{label.removeprefix(mine)}"
+    for original, stand_in in vocabulary()["stand_ins"].items():
+        if label == stand_in or label.startswith(f"{stand_in}-"):
+            return f"{original}{label.removeprefix(stand_in)}"
     return ""
 
 
-def skew(partition: Partition) -> str:
-    """A partition as the column `setting` of the results calls it.
+def skew_label(partition: Partition) -> str:
+    """The skew of a partition as the column `setting` in results/ spells it.
 
-    >>> skew(Shards(clients=100, per_client=2)), skew(Dirichlet(clients=100, alpha=0.05))
+    >>> skew_label(Shards(clients=100, per_client=2)), skew_label(Dirichlet(clients=100, alpha=0.05))
     ('s=2', 'alpha=0.05')
     """
     if isinstance(partition, Dirichlet):

@@ -1,10 +1,10 @@
-"""The accuracies that a paper's table prints, under our names."""
+"""The accuracies printed in a paper's table, under our names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unskew.reproduce.paper_names import ours, rows
+from unskew.reproduce.paper_names import our_names, table_rows
 
 MEANS = ("mean", "accuracy_mean_percent")
 STDS = ("std", "accuracy_std_percent")
@@ -12,7 +12,7 @@ STDS = ("std", "accuracy_std_percent")
 
 @dataclass(frozen=True)
 class PaperNumber:
-    """One cell of a paper's table. speedup: as printed, which may be `Failed`, or empty; size: rows of a client."""
+    """One cell of a paper's table. speedup: as printed, may be `Failed` or empty; size: rows per client."""
 
     method: str
     column: str
@@ -24,29 +24,29 @@ class PaperNumber:
 
 
 def read(file: str) -> dict[tuple[str, str], PaperNumber]:
-    """(method, column) -> what is printed there; empty for tables of something else."""
-    found = {}
-    for row in rows(file):
+    """(method, column) -> printed number; empty for tables of something other than accuracy."""
+    numbers = {}
+    for row in table_rows(file):
         mean = next((row[name] for name in MEANS if row.get(name)), "")
         if not mean:
             continue
-        words = ours(file, row)
+        words = our_names(file, row)
         std = next((float(row[name]) for name in STDS if row.get(name)), None)
         size = row.get("local_size") or ""
-        column = label(words, size)
-        cell = PaperNumber(
+        column = column_label(words, size)
+        number = PaperNumber(
             words["methods"], column, words["settings"], float(mean), std, row.get("speedup") or "", size
         )
-        found[cell.method, column] = cell
-    return found
+        numbers[number.method, column] = number
+    return numbers
 
 
-def label(words: dict[str, str], size: str = "") -> str:
-    """A column's name: dataset, strength of the skew, and what else tells columns apart.
+def column_label(words: dict[str, str], size: str = "") -> str:
+    """A column's name: dataset, strength of the skew, then model and rows per client where columns differ by them.
 
-    >>> label({"datasets": "cifar10", "settings": "alpha=0.05"})
+    >>> column_label({"datasets": "cifar10", "settings": "alpha=0.05"})
     'cifar10-0.05'
-    >>> label({"datasets": "cifar10", "settings": "q=3"}, "100")
+    >>> column_label({"datasets": "cifar10", "settings": "q=3"}, "100")
     'cifar10-q3-100'
     """
     skew = words["settings"].removeprefix("alpha=").removeprefix("s=").replace("=", "")

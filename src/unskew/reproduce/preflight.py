@@ -1,4 +1,4 @@
-"""Whether answers and records can be written, found out before hours are spent on playing."""
+"""Check that output and records can be written before hours are spent on runs."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from unskew.reproduce.record_runs import ACCURACY, CURVES
 
 
 def check_folder(folder: Path, option: str) -> None:
-    """Refuse a folder that cannot be made or written to; nothing is left there."""
-    near = folder
-    while not near.exists() and near != near.parent:
-        near = near.parent
-    if not near.is_dir():
-        raise UserError(f"{option}: expected a folder, found the file {near}; choose another place")
+    """Refuse a folder that cannot be created or written to; leaves nothing behind."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise UserError(f"{option}: expected a folder, found the file {existing}; choose another folder")
     try:
-        with tempfile.TemporaryFile(dir=near):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        what = "it cannot be written to" if near == folder else f"{near} cannot be written to, so it cannot be made"
+        problem = "it is not writable" if existing == folder else f"{existing} is not writable, so it cannot be created"
         raise UserError(
-            f"{option} {folder}: {what} ({error.strerror or error}); choose a folder of your own. Nothing was played"
+            f"{option} {folder}: {problem} ({error.strerror or error}); choose another folder. Nothing was run"
         ) from error
 
 
 def check_record(folder: Path, paper: str) -> None:
-    """Refuse a folder that no rows can be added to."""
+    """Refuse a folder to which rows cannot be added."""
     check_folder(folder / paper, "--record")
     for name, columns in (("accuracy.csv", ACCURACY), ("curves.csv", CURVES)):
         path = folder / paper / name
@@ -36,11 +36,11 @@ def check_record(folder: Path, paper: str) -> None:
             continue
         try:
             with path.open(newline="", encoding="utf-8") as file:
-                found = next(csv.reader(file), [])
+                header = next(csv.reader(file), [])
         except (OSError, ValueError, csv.Error) as error:
-            raise UserError(f"--record: {path} cannot be read ({error}); move it away") from error
-        if found != columns:
+            raise UserError(f"--record: {path} cannot be read ({error}); move the file away") from error
+        if header != columns:
             raise UserError(
-                f"--record: expected the columns {','.join(columns)} in {path}, found {','.join(found)}; "
-                "move it away or choose another folder. Nothing was played"
+                f"--record: expected the columns {','.join(columns)} in {path}, found {','.join(header)}; "
+                "move the file away or choose another folder. Nothing was run"
             )

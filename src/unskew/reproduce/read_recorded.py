@@ -1,8 +1,7 @@
-"""A table or figure from what is recorded of its paper, without playing.
+"""A table or figure from the recorded rows of its paper, without running anything.
 
-A cell is found under whatever table or figure it was recorded: every recipe of the paper says which experiments its
-rows are, and equal experiments are one run. What is not recorded is named, and nothing that
-matches in part is taken for it.
+A cell is looked up under every table and figure of the paper, because their recipes may share experiments and equal
+experiments are one run. Cells that are not recorded are listed as missing; a row that matches only in part is not used.
 """
 
 from __future__ import annotations
@@ -14,90 +13,91 @@ from pathlib import Path
 from unskew.base.errors import UserError
 from unskew.config import recipe as recipes
 from unskew.reproduce import target_plan as plans
-from unskew.reproduce.command_line import command
-from unskew.reproduce.missing import lacks, repetition
+from unskew.reproduce.command_line import command_for
+from unskew.reproduce.missing import describe_missing, repetition
 from unskew.reproduce.record_runs import key_of
-from unskew.reproduce.recorded_rows import Key, RecordedRuns, shelf
+from unskew.reproduce.recorded_rows import Key, RecordedRuns, load_recorded
 from unskew.reproduce.run_target import TargetRuns
 from unskew.reproduce.target_catalogue import Target, targets
 from unskew.reproduce.target_plan import ReproduceOptions, TargetPlan
 
-# Columns that are no part of a key but count if a person typed them: which of them, by the key of a run.
-TYPED = {"precision": "precision", "engine": "engine", "engine.name": "engine"}
+# Columns that are not part of a row's key but must match if the user overrides them, by the overridden key.
+OVERRIDE_COLUMNS = {"precision": "precision", "engine": "engine", "engine.name": "engine"}
 
 
-def read(target: Target, asked: ReproduceOptions, folder: Path) -> tuple[TargetPlan, TargetRuns]:
-    """The cells that are recorded under `folder` and their runs; the plan's `missing` names the others.
+def read(target: Target, options: ReproduceOptions, folder: Path) -> tuple[TargetPlan, TargetRuns]:
+    """The cells that are recorded under `folder`, and their runs; the plan's `missing` names the others.
 
-    A table takes all seeds and draws of the split that there are, unless some were asked for.
+    A table uses all recorded seeds and draws of the split, unless the options name some.
     """
-    if asked.device is not None:
-        raise UserError("--device: nothing is played with --recorded; leave one of them out")
-    how = command(target.name, asked, folder)
-    rows = shelf(folder, target.paper, how)
-    asked = replace(asked, recorded=frozenset(rows.all_of("dataset")))
-    plain = plans.make(target, asked)
-    wide = asked if target.is_figure else _all_there_are(asked, plain, rows)
-    plan = plain if wide == asked else plans.make(target, wide)
-    keys = _keys(plan, wide, rows)
+    if options.device is not None:
+        raise UserError("--device: --recorded runs nothing; leave out one of the two")
+    command = command_for(target.name, options, folder)
+    rows = load_recorded(folder, target.paper, command)
+    options = replace(options, recorded=frozenset(rows.values_of("dataset")))
+    requested = plans.make(target, options)
+    widened = options if target.is_figure else _with_recorded_repetitions(options, requested, rows)
+    plan = requested if widened == options else plans.make(target, widened)
+    keys = _recorded_keys(plan, widened, rows)
     if not keys:
-        raise UserError(f"{target.name}: nothing of what was asked for is recorded in {rows.folder}; {_there(rows)}\n"
-                        f"play it: {how}")  # fmt: skip
-    gone, absent = lacks(plan, {cell.name for cell in plain.grid.cells}, keys)
-    there = tuple(cell for cell in plan.grid.cells if cell.name in keys)
-    runs = tuple((cell, rows.run(keys[cell.name], cell)) for cell in there)
-    grid = replace(plan.grid, cells=there)
-    return replace(plan, grid=grid, missing=(*plan.missing, *gone), absent=(*plan.absent, *absent)), TargetRuns(
-        runs, {}
-    )
+        raise UserError(f"{target.name}: no matching rows in {rows.folder}; {_recorded_values(rows)}\n"
+                        f"run it: {command}")  # fmt: skip
+    missing, absent = describe_missing(plan, {cell.name for cell in requested.grid.cells}, keys)
+    recorded = tuple(cell for cell in plan.grid.cells if cell.name in keys)
+    runs = tuple((cell, rows.run(keys[cell.name], cell)) for cell in recorded)
+    grid = replace(plan.grid, cells=recorded)
+    plan = replace(plan, grid=grid, missing=(*plan.missing, *missing), absent=(*plan.absent, *absent))
+    return plan, TargetRuns(runs, {})
 
 
-def _all_there_are(asked: ReproduceOptions, plain: TargetPlan, rows: RecordedRuns) -> ReproduceOptions:
-    """With the seeds and draws that have rows, beside those of the recipe; what was asked for by name stays."""
-    own = {repetition(cell) for cell in plain.grid.cells}
-    draws, seeds = asked.draws, asked.seeds
-    if draws is None and not {key for key, _ in _overrides(asked)} & {plans.DRAW, "partition"}:
+def _with_recorded_repetitions(
+    options: ReproduceOptions, requested: TargetPlan, rows: RecordedRuns
+) -> ReproduceOptions:
+    """Add the seeds and draws that have rows to the recipe's, unless the options name them."""
+    own = {repetition(cell) for cell in requested.grid.cells}
+    draws, seeds = options.draws, options.seeds
+    if draws is None and not {key for key, _ in _overrides(options)} & {plans.DRAW_KEY, "partition"}:
         known = {draw for draw, _ in own if draw is not None}
-        draws = tuple(sorted({*map(int, rows.all_of("partition_seed")), *known})) or None
+        draws = tuple(sorted({*map(int, rows.values_of("partition_seed")), *known})) or None
     if seeds is None:
-        seeds = ",".join(map(str, sorted({*map(int, rows.all_of("seed")), *(seed for _, seed in own)})))
-    return replace(asked, draws=draws, seeds=seeds)
+        seeds = ",".join(map(str, sorted({*map(int, rows.values_of("seed")), *(seed for _, seed in own)})))
+    return replace(options, draws=draws, seeds=seeds)
 
 
-def _keys(plan: TargetPlan, asked: ReproduceOptions, rows: RecordedRuns) -> dict[str, Key]:
-    """Name of a cell -> the key of its rows; those under the target's own name go first."""
-    as_typed = [(TYPED[key], str(value)) for key, value in _overrides(asked) if key in TYPED]
-    there = {key for key, line in rows.lines.items() if all(line[column] == value for column, value in as_typed)}
+def _recorded_keys(plan: TargetPlan, options: ReproduceOptions, rows: RecordedRuns) -> dict[str, Key]:
+    """Name of a cell -> the key of its row; rows of the target itself take precedence."""
+    overrides = _overrides(options)
+    required = [(OVERRIDE_COLUMNS[key], str(value)) for key, value in overrides if key in OVERRIDE_COLUMNS]
+    recorded = {key for key, line in rows.lines.items() if all(line[column] == value for column, value in required)}
     wanted = {cell.name for cell in plan.grid.cells}
-    found: dict[str, Key] = {}
-    for each in (plan, *_others(plan, asked, rows)):
+    keys: dict[str, Key] = {}
+    for each in (plan, *_plans_of_other_targets(plan, options, rows)):
         for cell in each.grid.cells:
-            if cell.name in wanted and (key := key_of(each, cell)) in there:
-                found.setdefault(cell.name, key)
-    return found
+            if cell.name in wanted and (key := key_of(each, cell)) in recorded:
+                keys.setdefault(cell.name, key)
+    return keys
 
 
-def _others(plan: TargetPlan, asked: ReproduceOptions, rows: RecordedRuns) -> Iterator[TargetPlan]:
-    """What the other tables and figures of the paper that have rows would play, were they asked for the same: of its
-    seeds and draws those that have rows."""
-    numbers = {column: set(rows.all_of(column)) for column in ("seed", "partition_seed")}
+def _plans_of_other_targets(plan: TargetPlan, options: ReproduceOptions, rows: RecordedRuns) -> Iterator[TargetPlan]:
+    """Plans of the paper's other targets that have rows: same options, limited to seeds and draws that have rows."""
+    numbers = {column: set(rows.values_of(column)) for column in ("seed", "partition_seed")}
     seeds = {str(cell.seed) for cell in plan.grid.cells} & numbers["seed"]
-    draws = tuple(draw for draw in asked.draws or () if str(draw) in numbers["partition_seed"])
-    asked = replace(asked, seeds=",".join(sorted(seeds)) or None, draws=draws or None)
+    draws = tuple(draw for draw in options.draws or () if str(draw) in numbers["partition_seed"])
+    options = replace(options, seeds=",".join(sorted(seeds)) or None, draws=draws or None)
     names = dict.fromkeys(cell.experiment.label for cell in plan.grid.cells)
-    keys = set(rows.all_of("table")) - {plan.target.key}
+    keys = set(rows.values_of("table")) - {plan.target.key}
     for other in targets().values():
         if other.paper == plan.target.paper and other.key in keys and other.recipe:
             own = plans.methods_of(other)
-            same = replace(asked, only=None, methods=(*own, *(name for name in names if name not in own)))
+            same = replace(options, only=None, methods=(*own, *(name for name in names if name not in own)))
             yield plans.make(other, replace(same, draws=None) if other.is_figure else same)
 
 
-def _there(rows: RecordedRuns) -> str:
-    """What a person might have meant."""
-    words = [f"{column} {', '.join(rows.all_of(column))}" for column in ("preset", "rounds", "precision", "table")]
-    return f"rows there have {'; '.join(words)}"
+def _recorded_values(rows: RecordedRuns) -> str:
+    """The values that are recorded, for an error message."""
+    words = [f"{column} {', '.join(rows.values_of(column))}" for column in ("preset", "rounds", "precision", "table")]
+    return f"its rows have {'; '.join(words)}"
 
 
-def _overrides(asked: ReproduceOptions) -> list[tuple[str, object]]:
-    return [recipes.split_override(text) for text in asked.overrides]
+def _overrides(options: ReproduceOptions) -> list[tuple[str, object]]:
+    return [recipes.split_override(text) for text in options.overrides]

@@ -1,6 +1,7 @@
-"""Finished runs as rows of `results/<paper>/`: a line per run in accuracy.csv, a line per round in curves.csv.
+"""Write finished runs as rows of `results/<paper>/`: one per run in accuracy.csv, one per round in curves.csv.
 
-Rows of other runs stay, rows of the same run are replaced, and the order of the rows does not depend on when they came.
+Rows of other runs are kept, rows of the same run are replaced, and the order of rows does not depend on when they were
+added.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unskew.compare.grid import Cell
-from unskew.config.experiment import Experiment, written_out
-from unskew.reproduce.paper_names import skew, stands_for
+from unskew.config.experiment import Experiment, expand_method
+from unskew.reproduce.paper_names import skew_label, stands_for
 from unskew.reproduce.paper_numbers import read
 from unskew.reproduce.target_plan import TargetPlan
 from unskew.results.load_run import LoadedRun
-from unskew.results.recorded_csv import keep
+from unskew.results.recorded_csv import update_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,66 +28,70 @@ ACCURACY = [*KEY[:4], "local_size", *KEY[4:], *MEASURED, "engine", "precision", 
 CURVES = ["round", "accuracy", "loss", *KEY]
 ORDER = ["table", "dataset", "model", "setting", "preset", "partition_seed", "method", "seed", "rounds", "round"]
 DIGITS = 4
-# Keys that a row tells elsewhere, or that do not belong to what was asked.
-TOLD = {"data", "data.name", "model", "model.name", "partition.name", "partition.alpha", "partition.per_client"}
-TOLD |= {"partition.seed", "rounds", "device", "precision", "engine", "engine.name", "engine.workers"}
+# Keys that have a column of their own, or that do not change the experiment.
+NOT_IN_SETTING = {
+    "data", "data.name", "model", "model.name", "partition.name", "partition.alpha", "partition.per_client",
+    "partition.seed", "rounds", "device", "precision", "engine", "engine.name", "engine.workers",
+}  # fmt: skip
 
 
-def record(plan: TargetPlan, played: Sequence[tuple[Cell, LoadedRun]], folder: Path) -> list[Path]:
+def record(plan: TargetPlan, finished: Sequence[tuple[Cell, LoadedRun]], folder: Path) -> list[Path]:
     """Add the runs to the tables of their paper under `folder`; returns the files."""
     import pandas as pd
 
-    # Two places of a figure may show one run, which is one line.
-    lines = {key_of(plan, cell): (_line(plan, cell, run), run) for cell, run in played}
+    # A figure may show one run in two places; it is one line.
+    lines = {key_of(plan, cell): (_line(plan, cell, run), run) for cell, run in finished}
     curves = pd.concat([_curve(line, run) for line, run in lines.values()])
     files = {"accuracy.csv": pd.DataFrame([line for line, _ in lines.values()])[ACCURACY], "curves.csv": curves[CURVES]}
     for name, fresh in files.items():
-        keep(folder / plan.target.paper / name, fresh, KEY, ORDER)
+        update_csv(folder / plan.target.paper / name, fresh, KEY, ORDER)
     return [folder / plan.target.paper / name for name in files]
 
 
 def key_of(plan: TargetPlan, cell: Cell) -> tuple[str, ...]:
-    """What tells a cell's rows from others, as the files spell it; in the order of KEY."""
+    """The key of a cell's rows as the files spell it, in the order of KEY."""
     config, draw = cell.experiment, cell.experiment.partition.seed
     run = (config.preset, "" if draw is None else draw, config.seed, config.rounds)
-    what = (plan.target.key, config.label, config.data.name, setting_of(plan, cell), config.model.name)
-    return tuple(map(str, (*what, *run)))
+    columns = (plan.target.key, config.label, config.data.name, setting_of(plan, cell), config.model.name)
+    return tuple(map(str, (*columns, *run)))
 
 
 def setting_of(plan: TargetPlan, cell: Cell) -> str:
-    """The skew, the clients where columns differ by them, then what a person changed; of a figure also what its recipe
-    varies, since rows must differ by it."""
-    words, own = [skew(cell.experiment.partition)], plan.columns[cell.setting].own
-    if "partition.clients" in own:
-        words.append(f"clients={own['partition.clients']}")
+    """The skew, the number of clients if columns differ by it, then the user's overrides.
+
+    For a figure also what its recipe varies, because rows must differ by it.
+    """
+    words, settings = [skew_label(cell.experiment.partition)], plan.columns[cell.setting].settings
+    if "partition.clients" in settings:
+        words.append(f"clients={settings['partition.clients']}")
     if plan.target.is_figure:
         words += [
-            f"{k}={_text(v)}"
-            for k, v in own.items()
+            f"{k}={_format_value(v)}"
+            for k, v in settings.items()
             if k.partition(".")[0] not in ("data", "model", "partition", "method")
         ]
         words += changed_settings(cell.experiment)
-    words += [f"{key}={_text(value)}" for key, value in plan.typed if key not in TOLD]
+    words += [f"{key}={_format_value(value)}" for key, value in plan.overrides if key not in NOT_IN_SETTING]
     return ";".join(dict.fromkeys(words))
 
 
 def _line(plan: TargetPlan, cell: Cell, run: LoadedRun) -> dict[str, Any]:
-    about = run.environment
+    environment = run.environment
     measured = {name: getattr(run.summary, name) for name in MEASURED}
     return {
         **dict(zip(KEY, key_of(plan, cell))),
         "local_size": _local_size(plan, cell),
         **{name: round(v, DIGITS) if isinstance(v, float) else v for name, v in measured.items()},
-        "engine": about["engine"],
+        "engine": environment["engine"],
         "precision": run.config.precision,
-        "device": about["device"],
-        "versions": f"unskew {about['unskew']} torch {about['torch']}",
-        "commit": about["commit"],
+        "device": environment["device"],
+        "versions": f"unskew {environment['unskew']} torch {environment['torch']}",
+        "commit": environment["commit"],
     }
 
 
 def _local_size(plan: TargetPlan, cell: Cell) -> str:
-    """Rows of a client as the paper's table has them for this column, or for the one that it stands in for."""
+    """Rows per client as printed in the paper's table for this column, or for the one that it stands in for."""
     label = plan.column_of(cell)
     printed = read(plan.target.numbers).values() if plan.target.numbers else ()
     return next((each.size for each in printed if each.column == (stands_for(label) or label)), "")
@@ -100,9 +105,9 @@ def _curve(line: dict[str, Any], run: LoadedRun) -> pd.DataFrame:
 
 
 def changed_settings(experiment: Experiment) -> list[str]:
-    """Settings of the method's parts that are not their defaults."""
-    usual = _fields(written_out([name for name in experiment.method if isinstance(name, str)]))
-    return [f"{key}={_text(v)}" for key, v in _fields(experiment.method).items() if usual.get(key) != v]
+    """Settings of the method's parts that differ from their defaults."""
+    defaults = _fields(expand_method([name for name in experiment.method if isinstance(name, str)]))
+    return [f"{key}={_format_value(v)}" for key, v in _fields(experiment.method).items() if defaults.get(key) != v]
 
 
 def _fields(method: Sequence[Any]) -> dict[str, Any]:
@@ -110,5 +115,5 @@ def _fields(method: Sequence[Any]) -> dict[str, Any]:
     return {f"{part}.{key}": v for item in parts for part, fields in item.items() for key, v in fields.items()}
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

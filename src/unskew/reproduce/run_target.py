@@ -1,4 +1,4 @@
-"""A plan from its cells to the answers: a table beside the paper's, or a figure."""
+"""Run a plan's cells and write the output: a table compared with the paper's, or a figure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from unskew.base.errors import UserError
 from unskew.compare import process_pool
-from unskew.compare.folder_lock import alone
+from unskew.compare.folder_lock import lock_folder
 from unskew.compare.grid import Cell
-from unskew.compare.run_grid import needed_later
+from unskew.compare.run_grid import import_for_report
 from unskew.reproduce.target_plan import TargetPlan
-from unskew.results.atomic_write import write_whole
+from unskew.results.atomic_write import write_output
 from unskew.results.load_run import LoadedRun, load
 
 if TYPE_CHECKING:
@@ -30,43 +30,50 @@ KINDS = ("csv", "svg", "png")  # of a figure
 
 @dataclass(frozen=True)
 class TargetRuns:
-    """What was played: runs by cell, and why others failed."""
+    """Finished runs by cell, and why the others failed."""
 
-    played: tuple[tuple[Cell, LoadedRun], ...]
+    finished: tuple[tuple[Cell, LoadedRun], ...]
     failed: dict[str, str]
-    data_dir: Path | None = None  # of the rows, for figures that look at them again
+    data_dir: Path | None = None  # for figures that read the dataset again
 
 
-def play(
+def run_cells(
     plan: TargetPlan,
     runs: Path,
     out: Path,
-    watch: process_pool.GridProgress,
+    progress: process_pool.GridProgress,
     *,
     jobs: int | None = None,
     data_dir: Path | None = None,
 ) -> TargetRuns:
-    """Play what is missing under `runs`, which tables and figures may share: equal experiments have one folder.
+    """Run the cells that are missing under `runs`, which targets may share: equal experiments have one folder.
 
-    Earlier answers in `out` are removed first: they must not be taken for those of these cells.
+    Earlier output in `out` is deleted first, because it must not be mistaken for that of these cells.
     """
-    with alone(runs) as held:
-        for name in answers(plan):
+    with lock_folder(runs) as lock_and_log:
+        for name in output_files(plan):
             (out / name).unlink(missing_ok=True)
-        if _is_planned(plan):
+        if _needs_no_runs(plan):
             return TargetRuns((), {}, data_dir)
         cells, name = plan.grid.cells, plan.grid.name
-        failed = process_pool.play(
-            cells, runs, watch, held, name=name, jobs=jobs, data_dir=data_dir, meanwhile=needed_later
+        failed = process_pool.run_cells(
+            cells,
+            runs,
+            progress,
+            lock_and_log,
+            name=name,
+            jobs=jobs,
+            data_dir=data_dir,
+            while_running=import_for_report,
         )
     if len(failed) == len({cell.name for cell in plan.grid.cells}):
         raise UserError("every run failed:\n" + "\n".join(dict.fromkeys(failed.values())))
-    whole = [cell for cell in plan.grid.cells if cell.name not in failed]
-    return TargetRuns(tuple((cell, load(process_pool.folder_of(runs, cell))) for cell in whole), failed, data_dir)
+    finished = [cell for cell in plan.grid.cells if cell.name not in failed]
+    return TargetRuns(tuple((cell, load(process_pool.folder_of(runs, cell))) for cell in finished), failed, data_dir)
 
 
-def _is_planned(plan: TargetPlan) -> bool:
-    """Whether the target shows what is fixed before the first round."""
+def _needs_no_runs(plan: TargetPlan) -> bool:
+    """Whether the target is a figure of what is fixed before the first round."""
     if not plan.target.is_figure:
         return False
     from unskew.reproduce.figures import FIGURES
@@ -74,40 +81,42 @@ def _is_planned(plan: TargetPlan) -> bool:
     return FIGURES[plan.target.name].planned
 
 
-def answers(plan: TargetPlan) -> list[str]:
-    """The files that a target leaves."""
+def output_files(plan: TargetPlan) -> list[str]:
+    """Names of the files that a target writes."""
     return [f"{plan.target.key}.{kind}" for kind in KINDS] if plan.target.is_figure else [*TABLES, PAGE]
 
 
-def table(plan: TargetPlan, done: TargetRuns, out: Path) -> tuple[ComparisonTable, PaperComparison]:
-    """table.csv and table.md: our numbers, and beside the paper's."""
-    from unskew.compare.comparison_table import lay_out
+def write_table(plan: TargetPlan, done: TargetRuns, out: Path) -> tuple[ComparisonTable, PaperComparison]:
+    """Write table.csv and table.md; returns our table and its comparison with the paper."""
+    from unskew.compare.comparison_table import build_table
     from unskew.reproduce import write_target
-    from unskew.reproduce.compare_to_paper import beside
+    from unskew.reproduce.compare_to_paper import compare_with_paper
 
-    runs = {cell.name: run for cell, run in done.played}
-    ours = lay_out(plan.grid, lambda cell: runs[cell.name], done.failed)
-    found = beside(plan, ours)
-    write_target.write(found, out)
-    return ours, found
+    runs = {cell.name: run for cell, run in done.finished}
+    table = build_table(plan.grid, lambda cell: runs[cell.name], done.failed)
+    comparison = compare_with_paper(plan, table)
+    write_target.write(comparison, out)
+    return table, comparison
 
 
-def report(plan: TargetPlan, ours: ComparisonTable, found: PaperComparison, out: Path) -> Path:
-    """One page over the runs, with the paper's numbers."""
+def write_report(plan: TargetPlan, table: ComparisonTable, comparison: PaperComparison, out: Path) -> Path:
+    """Write an HTML report on the runs, with the paper's numbers."""
     from unskew.compare import comparison_page
-    from unskew.reproduce.write_target import likeness
+    from unskew.reproduce.write_target import describe_deviations
 
-    numbers = {(c.column, c.method): f"{c.printed.mean:g}" for c in found.cells if c.printed}
+    numbers = {(c.column, c.method): f"{c.printed.mean:g}" for c in comparison.cells if c.printed}
     printed = {
-        (row.setting, row.label): numbers.get((plan.columns[row.setting].label, row.label), "") for row in ours.rows
+        (row.setting, row.label): numbers.get((plan.columns[row.setting].label, row.label), "") for row in table.rows
     }
-    note = " ".join(text for text in (ours.note, f"Preset {found.preset}.", likeness(found)) if text)
-    return comparison_page.write(replace(ours, note=note), out / PAGE, printed)
+    note = " ".join(
+        text for text in (table.note, f"Preset {comparison.preset}.", describe_deviations(comparison)) if text
+    )
+    return comparison_page.write(replace(table, note=note), out / PAGE, printed)
 
 
-def data(plan: TargetPlan, done: TargetRuns) -> pd.DataFrame:
-    """A figure's table from its runs."""
-    from unskew.reproduce.figure_table import keyed
+def figure_data(plan: TargetPlan, done: TargetRuns) -> pd.DataFrame:
+    """A figure's table, from its runs."""
+    from unskew.reproduce.figure_table import with_run_columns
     from unskew.reproduce.figures import FIGURES
     from unskew.reproduce.target_cells import FinishedCell, PlannedCell
 
@@ -116,25 +125,27 @@ def data(plan: TargetPlan, done: TargetRuns) -> pd.DataFrame:
         return figure.data(
             [PlannedCell(c.method, plan.column_of(c), c.seed, c.experiment, done.data_dir) for c in plan.grid.cells]
         )
-    runs = [FinishedCell(cell.method, plan.column_of(cell), cell.seed, run, done.data_dir) for cell, run in done.played]
-    return keyed(plan, figure.data(runs)) if figure.more_than_curves else figure.data(runs)
+    runs = [
+        FinishedCell(cell.method, plan.column_of(cell), cell.seed, run, done.data_dir) for cell, run in done.finished
+    ]
+    return with_run_columns(plan, figure.data(runs)) if figure.more_than_curves else figure.data(runs)
 
 
-def figure(plan: TargetPlan, data: pd.DataFrame, out: Path) -> list[Path]:
-    """The figure's table and picture."""
-    from unskew.reproduce.deviations import how_played
+def write_figure(plan: TargetPlan, data: pd.DataFrame, out: Path) -> list[Path]:
+    """Write the figure as CSV, SVG and PNG; returns the paths."""
+    from unskew.reproduce.deviations import run_note
     from unskew.reproduce.figures import FIGURES
 
     papers = {setting: column.paper for setting, column in plan.columns.items()}
-    picture = FIGURES[plan.target.name].draw(data, note=how_played(plan.grid.cells, papers, plan.changed))
+    picture = FIGURES[plan.target.name].draw(data, note=run_note(plan.grid.cells, papers, plan.changed))
     text = data.to_csv(index=False, lineterminator="\n").encode()
-    for name, contents in zip(answers(plan), (text, _drawn(picture, "svg"), _drawn(picture, "png"))):
-        write_whole(out / name, contents)
-    return [out / name for name in answers(plan)]
+    for name, contents in zip(output_files(plan), (text, _render(picture, "svg"), _render(picture, "png"))):
+        write_output(out / name, contents)
+    return [out / name for name in output_files(plan)]
 
 
-def _drawn(picture: Picture, kind: str) -> bytes:
-    """The same bytes for the same picture: no date, and names of parts that do not depend on chance."""
+def _render(picture: Picture, kind: str) -> bytes:
+    """The encoded picture. Without a date and random element ids, equal pictures give equal bytes."""
     import matplotlib
 
     file = io.BytesIO()

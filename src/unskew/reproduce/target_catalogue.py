@@ -1,4 +1,4 @@
-"""Every table and figure of the five papers."""
+"""All tables and figures of the five papers."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from importlib import resources
 
 import yaml
 
-from unskew.base.errors import UserError, nearest
-from unskew.reproduce.paper_names import text
+from unskew.base.errors import UserError, did_you_mean
+from unskew.reproduce.paper_names import read_text
 
-NOTHING_TO_RUN = ("drawing", "description")
+NOT_RUNNABLE = ("drawing", "description")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A table or figure: what it shows in our words, and the file of its printed numbers."""
+    """A table or figure: its title in our words, and the file with its printed numbers."""
 
     paper: str
     key: str  # table3-lda, figure2
     kind: str
     title: str
-    own: str  # the method that the paper proposes there
+    own: str  # the method that the paper proposes in it
     numbers: str = ""
 
     @property
@@ -31,12 +31,12 @@ class Target:
 
     @property
     def slug(self) -> str:
-        """For files and folders."""
+        """The name for files and folders."""
         return f"{self.paper}-{self.key}"
 
     @property
     def recipe(self) -> str | None:
-        """The recipe that plays it, if there is one."""
+        """The name of its recipe, if it has one."""
         return self.slug if (resources.files("unskew.recipes") / f"{self.slug}.yaml").is_file() else None
 
     @property
@@ -47,31 +47,31 @@ class Target:
 @cache
 def papers() -> dict[str, str]:
     """Name of a paper -> its title."""
-    return {name: entry["title"] for name, entry in yaml.safe_load(text("catalogue.yaml")).items()}
+    return {name: entry["title"] for name, entry in yaml.safe_load(read_text("catalogue.yaml")).items()}
 
 
 @cache
 def targets() -> dict[str, Target]:
-    """By name, in the papers' order."""
-    found = [
+    """Targets by name, in the papers' order."""
+    catalogue = [
         Target(paper, key, **{"own": entry["own"]} | about)
-        for paper, entry in yaml.safe_load(text("catalogue.yaml")).items()
+        for paper, entry in yaml.safe_load(read_text("catalogue.yaml")).items()
         for key, about in entry["targets"].items()
     ]
-    return {target.name: target for target in found}
+    return {target.name: target for target in catalogue}
 
 
 def find(name: str) -> Target:
-    """A target that can be played as far as its recipe goes, or a UserError."""
+    """The target with this name; a UserError if there is none or it has no recipe."""
     known = targets()
     if name not in known:
-        some = [target.name for target in known.values() if target.recipe]
+        examples = [target.name for target in known.values() if target.recipe]
         raise UserError(
-            f"expected a table or figure such as {', '.join(some[:3])}, found {name!r}{nearest(name, known)}; "
+            f"expected a table or figure such as {', '.join(examples[:3])}, found {name!r}{did_you_mean(name, known)}; "
             "`unskew reproduce` lists all of them"
         )
     target = known[name]
     if target.recipe is None:
-        why = f"it is a {target.kind}" if target.kind in NOTHING_TO_RUN else "it has no recipe yet"
-        raise UserError(f"{name}: there is nothing to run, {why}; `unskew reproduce` lists what can be run")
+        reason = f"it is a {target.kind}" if target.kind in NOT_RUNNABLE else "it has no recipe yet"
+        raise UserError(f"{name}: there is nothing to run: {reason}; `unskew reproduce` lists what can be run")
     return target

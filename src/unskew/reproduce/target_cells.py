@@ -1,4 +1,4 @@
-"""One run of a paper's table or figure: finished, or planned where nothing has to be played."""
+"""One cell of a paper's table or figure: a finished run, or a plan if nothing has to be run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from unskew.results.load_run import LoadedRun
 
 @dataclass(frozen=True)
 class FinishedCell:
-    """A run and its place in the grid: the labels of its line and its column."""
+    """A run and its labels in the grid: the method (row) and the setting (column)."""
 
     method: str
     setting: str
     seed: int
     run: LoadedRun
-    data_dir: Path | None = None  # for a figure that needs the rows again
+    data_dir: Path | None = None  # for a figure that reads the dataset again
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""What a run leaves behind: tables, a folder, a summary."""
+"""The results of a run: tables, a folder, a summary."""

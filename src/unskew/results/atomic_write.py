@@ -1,4 +1,4 @@
-"""Files that are complete or absent: written beside their place and moved there in one step."""
+"""Atomic file writes: to a temporary file in the same folder, which then replaces the old file in one step."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from unskew.base.errors import UserError
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """The file with these contents, its folder made if need be. What is no file (a pipe, /dev/stdout) is written to."""
+    """Replace a file's contents, creating its folder. A pipe or device such as /dev/stdout is written to directly."""
     if path.exists() and not path.is_file():
-        with path.open("wb") as other:
-            other.write(data)
+        with path.open("wb") as stream:
+            stream.write(data)
         return
-    path = path.resolve()  # a link stays, and what it points to is replaced
+    path = path.resolve()  # replaces the target of a link, not the link
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -23,21 +23,21 @@ def replace_file(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:  # a full disk: at least leave nothing half written on it
+    except OSError:  # a full disk: at least free the partly written file
         temporary.unlink(missing_ok=True)
         raise
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """The same for a file that a user asked for, who is told what to do where it cannot be written."""
+def write_output(path: Path, data: bytes) -> None:
+    """As `replace_file`, with an error for the user if the file cannot be written."""
     try:
         replace_file(path, data)
     except OSError as error:
-        raise _refused(path, error) from error
+        raise _cannot_write(path, error) from error
 
 
 def check_writable(path: Path) -> None:
-    """The same refusal before long work, whose result is to be written there."""
+    """Raise the error of `write_output` already before the long work that computes the contents."""
     if path.exists() and not path.is_file():
         return
     temporary = path.resolve().with_name(path.name + ".tmp")
@@ -46,9 +46,9 @@ def check_writable(path: Path) -> None:
         temporary.touch()
         temporary.unlink()
     except OSError as error:
-        raise _refused(path, error) from error
+        raise _cannot_write(path, error) from error
 
 
-def _refused(path: Path, error: OSError) -> UserError:
-    why = error.strerror or error
-    return UserError(f"{path}: cannot be written ({why}); free some space or choose another place for it")
+def _cannot_write(path: Path, error: OSError) -> UserError:
+    reason = error.strerror or error
+    return UserError(f"{path}: cannot be written ({reason}); free some space or choose another path")

@@ -1,21 +1,21 @@
-"""Which method others are measured against: FedAvg where it is there, else the first."""
+"""The baseline that other methods are compared with: FedAvg if present, else the first method."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unskew.results.finding import REFERENCE
+from unskew.results.finding import BASELINE
 
 
-def is_reference(method: str) -> bool:
-    """By the method's own name, whatever a table or page calls it."""
-    return method == REFERENCE
+def is_baseline(method: str) -> bool:
+    """By the method's registered name, not by the label of a table or page."""
+    return method == BASELINE
 
 
-def reference_of(methods: Sequence[str]) -> int:
-    """Its place among methods.
+def baseline_index(methods: Sequence[str]) -> int:
+    """The index of the baseline among methods.
 
-    >>> reference_of(["moon", "fedavg"]), reference_of(["moon", "fedprox"])
+    >>> baseline_index(["moon", "fedavg"]), baseline_index(["moon", "fedprox"])
     (1, 0)
     """
-    return next((i for i, method in enumerate(methods) if is_reference(method)), 0)
+    return next((i for i, method in enumerate(methods) if is_baseline(method)), 0)

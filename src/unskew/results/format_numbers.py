@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers formatted for people."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def points(value: float) -> str:
 
 
 def spread(mean: float, std: float, digits: int = 1) -> str:
-    """Mean ± standard deviation, the latter only where there is one.
+    """Mean ± standard deviation, which is omitted if nan.
 
     >>> spread(61.54, 1.26), spread(61.54, math.nan)
     ('61.5 ± 1.3', '61.5')

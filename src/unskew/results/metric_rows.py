@@ -1,4 +1,4 @@
-"""Rows of a round: what the server's model scores, and what the clients' losses were."""
+"""Metric rows of a round: scores of the server's model and losses of the clients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MetricRows:
     method: str
     seed: int
 
-    def scores(self, round: int, scores: dict[str, ConfusionScore], prefix: str = "") -> Iterator[MetricRow]:
+    def score_rows(self, round: int, scores: dict[str, ConfusionScore], prefix: str = "") -> Iterator[MetricRow]:
         """Accuracy in percent, mean loss, accuracy by class and the histogram of predictions."""
         for split, score in scores.items():
             confusion, total = score.confusion.double(), float(score.confusion.sum())
@@ -42,16 +42,16 @@ class MetricRows:
             for metric, value in values.items():
                 yield self._row(round, "server", split, prefix + metric, value)
 
-    def terms(self, round: int, report: RoundReport) -> Iterator[MetricRow]:
-        """Each client's mean loss terms and the numbers beside them, clients whose reply was refused, rounds below the
-        quorum, and what parts tell about the server."""
+    def report_rows(self, round: int, report: RoundReport) -> Iterator[MetricRow]:
+        """Each client's mean loss terms and logged numbers, refused clients, rounds below the quorum, and numbers
+        of the parts about the server."""
         for client, terms in report.terms.items():
             for name, value in terms.items():
                 part, _, number = name.partition(" ")
                 metric = f"{part}/{number}" if number else f"loss/{part}"
                 yield self._row(round, f"client-{client}", "train", metric, value)
-        for client in report.dropped:
-            yield self._row(round, f"client-{client}", "train", "dropped", 1.0)
+        for client in report.refused_clients:
+            yield self._row(round, f"client-{client}", "train", "dropped", 1.0)  # the metric's name in saved runs
         if report.below_quorum:
             yield self._row(round, "server", "train", "below quorum", 1.0)
         for metric, value in report.numbers.items():
@@ -62,5 +62,5 @@ class MetricRows:
 
 
 def accuracy(score: ConfusionScore) -> float:
-    """In percent."""
+    """Accuracy in percent."""
     return 100.0 * float(score.confusion.diagonal().sum()) / max(float(score.confusion.sum()), 1.0)

@@ -1,4 +1,4 @@
-"""Recorded rows in a file: rows of the same key are replaced, others stay, and when they came does not show."""
+"""Rows recorded over many runs in a CSV file, in an order that does not depend on when they were added."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unskew.base.errors import UserError
-from unskew.results.atomic_write import write_whole
+from unskew.results.atomic_write import write_output
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def keep(path: Path, fresh: pd.DataFrame, key: list[str], order: list[str]) -> None:
-    """The file with these rows in it, sorted by the columns of `order` that it has."""
+def update_csv(path: Path, fresh: pd.DataFrame, key: list[str], order: list[str]) -> None:
+    """Replace rows with the same key, add the others, and sort by the columns of `order` that exist."""
     import pandas as pd
 
     rows = fresh.astype(object).where(fresh.notna(), "").astype(str)
     if path.exists():
         old = _read(path, [str(name) for name in rows.columns])
-        mine = set(map(tuple, rows[key].to_numpy()))
-        rows = pd.concat([old[[tuple(k) not in mine for k in old[key].to_numpy()]], rows])
-    by = [[_natural(cell) for cell in line] for line in rows[[name for name in order if name in rows]].to_numpy()]
-    rows = rows.iloc[sorted(range(len(rows)), key=by.__getitem__)]
-    write_whole(path, rows.to_csv(index=False, lineterminator="\n").encode())
+        replaced = set(map(tuple, rows[key].to_numpy()))
+        rows = pd.concat([old[[tuple(k) not in replaced for k in old[key].to_numpy()]], rows])
+    keys = [[_sort_key(cell) for cell in line] for line in rows[[name for name in order if name in rows]].to_numpy()]
+    rows = rows.iloc[sorted(range(len(rows)), key=keys.__getitem__)]
+    write_output(path, rows.to_csv(index=False, lineterminator="\n").encode())
 
 
 def _read(path: Path, columns: list[str]) -> pd.DataFrame:
@@ -32,14 +32,16 @@ def _read(path: Path, columns: list[str]) -> pd.DataFrame:
     try:
         old = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: expected a table of recorded rows, found: {error}; move it away") from error
-    if (found := [str(name) for name in old.columns]) != columns:
-        raise UserError(f"{path}: expected the columns {','.join(columns)}, found {','.join(found)}; move it away")
+        raise UserError(f"{path}: expected a table of recorded rows, found: {error}; move the file away") from error
+    if (actual := [str(name) for name in old.columns]) != columns:
+        raise UserError(
+            f"{path}: expected the columns {','.join(columns)}, found {','.join(actual)}; move the file away"
+        )
     return old
 
 
-def _natural(text: str) -> tuple[int, float, str]:
-    """Numbers by size and before words."""
+def _sort_key(text: str) -> tuple[int, float, str]:
+    """Numbers by size, before words."""
     try:
         return 0, float(text), ""
     except ValueError:

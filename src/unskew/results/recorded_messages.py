@@ -1,8 +1,8 @@
-"""Recorded messages as files: the tensors as safetensors, and beside each such file its ledger entries as JSON.
+"""Recorded messages as files: the tensors as safetensors, and the ledger entries of each such file as JSON.
 
-    messages/000002-0.safetensors         what client 0 sent in round 2
-    messages/000002-0-after-merge...      what it sent in an exchange
-    messages/000002-down.safetensors      what was sent to the recorded clients, once: it is the same for all of them
+    messages/000002-0.safetensors         sent by client 0 in round 2
+    messages/000002-0-after-merge...      sent by it in an exchange
+    messages/000002-down.safetensors      sent to all recorded clients, stored once
 
 A second broadcast of the same artefact in one phase goes to a file of its own, `-down-2`.
 """
@@ -23,13 +23,13 @@ from unskew.base.errors import UserError
 from unskew.base.tensor_codec import to_bytes
 from unskew.base.tree import Message, Value, as_state, size_in_bytes
 from unskew.protocol.part import Kind
-from unskew.results.run_folder import check_whole, manifest_of
+from unskew.results.run_folder import check_hashes, read_manifest
 from unskew.wire.ledger import LedgerEntry, LedgerMessage
 
 
 @dataclass(frozen=True)
 class RecordedRound:
-    """What was recorded of one round, in the order of the ledger."""
+    """The recorded messages of one round, in the order of the ledger."""
 
     round: int
     sent: tuple[LedgerMessage, ...]
@@ -43,21 +43,21 @@ class RecordedRound:
         return message
 
     def rows_of(self, client: int) -> int:
-        """How many rows the client says it has."""
+        """The number of rows that the client reports."""
         return int(next(v for e, _, v in self.sent if (e.client, e.part, e.artefact) == (client, "model", "samples")))  # type: ignore[arg-type]
 
     @property
     def senders(self) -> list[int]:
-        """Clients whose training was recorded."""
+        """Clients whose messages after training were recorded."""
         return sorted({e.client for e, _, _ in self.sent if e.direction == "up" and e.phase == "train"})
 
 
-def to_files(kept: list[LedgerMessage]) -> dict[str, bytes]:
-    """File names below `messages/` and their contents."""
+def to_files(recorded: list[LedgerMessage]) -> dict[str, bytes]:
+    """File names in `messages/` and their contents."""
     values: dict[str, dict[str, Value]] = {}
     listed: dict[str, list[LedgerMessage]] = {}
-    for sent in kept:
-        stem = _stem(sent, values)
+    for sent in recorded:
+        stem = _unique_stem(sent, values)
         values.setdefault(stem, {})[_key(sent.entry)] = sent.value
         listed.setdefault(stem, []).append(sent)
     files: dict[str, bytes] = {}
@@ -72,18 +72,18 @@ def _key(entry: LedgerEntry) -> str:
     return f"{entry.part}/{entry.artefact}"
 
 
-def _stem(sent: LedgerMessage, have: dict[str, dict[str, Value]]) -> str:
+def _unique_stem(sent: LedgerMessage, existing: dict[str, dict[str, Value]]) -> str:
     entry = sent.entry
-    who = str(entry.client) if entry.direction == "up" else "down"
-    stem = f"{entry.round:06d}-{who}" + ("" if entry.phase == "train" else f"-{entry.phase.replace(' ', '-')}")
+    sender = str(entry.client) if entry.direction == "up" else "down"
+    stem = f"{entry.round:06d}-{sender}" + ("" if entry.phase == "train" else f"-{entry.phase.replace(' ', '-')}")
     number, name = 1, stem
-    while have.get(name, {}).get(_key(entry), sent.value) is not sent.value:
+    while existing.get(name, {}).get(_key(entry), sent.value) is not sent.value:
         number, name = number + 1, f"{stem}-{number + 1}"
     return name
 
 
-class _Line(ConfigSection):
-    """An entry as it is written: hashes say that a file is whole, not that whoever wrote it meant well."""
+class _EntryJson(ConfigSection):
+    """The schema of a written entry: a correct hash proves that a file is complete, not that its contents are valid."""
 
     round: int = Field(ge=0)
     phase: str
@@ -96,46 +96,46 @@ class _Line(ConfigSection):
     reduce: Literal["mean", "sum", "rows", "each"]
 
 
-_LINES = TypeAdapter(list[_Line])
+_ENTRIES = TypeAdapter(list[_EntryJson])
 _HASHES = TypeAdapter(dict[int, dict[Annotated[str, Field(pattern=r"^messages/[\w-]+\.(json|safetensors)$")], str]])
 
 
 def read(folder: Path) -> list[RecordedRound]:
-    """Everything recorded in a finished run, every file checked against its hash."""
+    """All recorded messages of a finished run, every file checked against its hash."""
     try:
-        hashes = _HASHES.validate_python((manifest_of(folder) or {}).get("messages", {}))
+        hashes = _HASHES.validate_python((read_manifest(folder) or {}).get("messages", {}))
     except ValidationError as error:
-        where, why = folder / "checkpoint" / "manifest.json", error.errors()[0]["msg"]
-        raise UserError(f"{where}: expected files of messages with their hashes, found: {why}") from error
+        path, reason = folder / "checkpoint" / "manifest.json", error.errors()[0]["msg"]
+        raise UserError(f"{path}: expected files of messages with their hashes, found: {reason}") from error
     rounds = []
     for round, files in sorted(hashes.items()):
-        check_whole(folder, files)
-        sent = [one for name in files if name.endswith(".json") for one in _read_one(folder / name, round)]
+        check_hashes(folder, files)
+        sent = [one for name in files if name.endswith(".json") for one in _read_file(folder / name, round)]
         rounds.append(RecordedRound(round, tuple(sent)))
     return rounds
 
 
-def _read_one(path: Path, round: int) -> list[LedgerMessage]:
+def _read_file(path: Path, round: int) -> list[LedgerMessage]:
     try:
         tensors = safetensors.torch.load_file(path.with_suffix(".safetensors"))
-        lines = _LINES.validate_json(path.read_bytes())
+        entries = _ENTRIES.validate_json(path.read_bytes())
     except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise _unlike(path, str(error)) from error
-    found = []
-    for line in lines:
-        entry = LedgerEntry(**line.model_dump(exclude={"reduce"}))
+        raise _invalid(path, str(error)) from error
+    messages = []
+    for validated in entries:
+        entry = LedgerEntry(**validated.model_dump(exclude={"reduce"}))
         value = _value(tensors, _key(entry))
         if size_in_bytes(value) != entry.bytes or entry.round != round:
-            raise _unlike(path, f"{size_in_bytes(value)} bytes of {_key(entry)} where {entry.bytes} were sent")
-        found.append(LedgerMessage(entry, line.reduce, value))
-    keys = {_key(sent.entry) for sent in found}
-    if more := [name for name in tensors if not any(name == key or name.startswith(f"{key}/") for key in keys)]:
-        raise _unlike(path, f"{more[0]!r}, which is in no entry")
-    return found
+            raise _invalid(path, f"{size_in_bytes(value)} bytes of {_key(entry)} where {entry.bytes} were sent")
+        messages.append(LedgerMessage(entry, validated.reduce, value))
+    keys = {_key(sent.entry) for sent in messages}
+    if extra := [name for name in tensors if not any(name == key or name.startswith(f"{key}/") for key in keys)]:
+        raise _invalid(path, f"{extra[0]!r}, which is in no entry")
+    return messages
 
 
-def _unlike(path: Path, found: str) -> UserError:
-    return UserError(f"{path}: expected a recorded message, found: {found}; play the run again")
+def _invalid(path: Path, problem: str) -> UserError:
+    return UserError(f"{path}: expected a recorded message, found: {problem}; run it again")
 
 
 def _value(tensors: dict, key: str) -> Value:

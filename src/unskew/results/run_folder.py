@@ -30,18 +30,18 @@ from unskew.server.snapshot import Snapshot
 from unskew.wire.ledger import Ledger
 
 FORMAT = 2
-KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "world", "finished", "kept")
-# What people and other tools read; of a finished run the manifest has their hashes.
-READ = ("config.yaml", "about.json", "environment.json", "model.safetensors", "clients.parquet")
-INITIAL = "checkpoint/initial.safetensors"
-STATE = ".state"  # clients' state while a run goes on, where it does not fit into memory
+MANIFEST_KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "world", "finished", "kept")
+# For people and other tools; the manifest of a finished run has their hashes.
+RESULT_FILES = ("config.yaml", "about.json", "environment.json", "model.safetensors", "clients.parquet")
+INITIAL_MODEL = "checkpoint/initial.safetensors"
+STATE = ".state"  # clients' state during a run, if it does not fit into memory
 MESSAGES = "messages"
-MODEL, PARTS = "model/", "parts/"  # before the names of the server's tensors
-OF_LAST_ROUND = ("sampled", "answered", "absent")  # clients of the last round, in the checkpoint
+MODEL, PARTS = "model/", "parts/"  # prefixes of the server's tensors
+LAST_ROUND_FIELDS = ("sampled", "answered", "absent")  # of the snapshot, saved in the checkpoint
 
 
 class RunFolder:
-    """Reads and writes one run's folder; a second process that tries is turned away."""
+    """Reads and writes one run's folder, which is locked: a second process is refused."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,12 +52,12 @@ class RunFolder:
             _OPEN.add(self)
         except BlockingIOError as error:
             raise UserError(
-                f"{path}: another process is writing this run; wait for it or choose another --out"
+                f"{path}: another process is writing this run; wait for it to end or choose another --out"
             ) from error
         except OSError as error:
             raise UserError(f"{path}: cannot be written ({error.strerror}); choose another --out") from error
         self._client_files: dict[str, dict[str, str]] = {}
-        self._fixed: dict[str, str] = {}  # files that every checkpoint refers to
+        self._fixed: dict[str, str] = {}  # file -> hash, for files that every checkpoint refers to
         self._messages: dict[int, dict[str, str]] = {}  # round -> recorded files and their hashes
         self.tables = {"metrics": RowBuffer(METRICS), "ledger": RowBuffer(LEDGER), "times": RowBuffer(TIMES)}
 
@@ -70,8 +70,8 @@ class RunFolder:
 
     @property
     def manifest(self) -> dict[str, Any] | None:
-        """The last complete checkpoint, if there is one."""
-        return manifest_of(self.path)
+        """The last complete checkpoint, or None."""
+        return read_manifest(self.path)
 
     def write_config(self, resolved: dict[str, Any], environment: dict[str, Any], about: dict[str, Any]) -> None:
         self.write_environment(environment)
@@ -82,47 +82,49 @@ class RunFolder:
         self.write("environment.json", json.dumps(environment, indent=1).encode())
 
     def read_config(self) -> dict[str, Any]:
-        """The settings the run began with."""
+        """The settings the run was started with."""
         return read_config(self.path)
 
     def write_initial(self, model: State) -> None:
-        """The untrained model, which late clients may start from."""
-        self._fixed[INITIAL] = self.write(INITIAL, to_bytes(model))
+        """Write the untrained model, from which clients may start in any later round."""
+        self._fixed[INITIAL_MODEL] = self.write(INITIAL_MODEL, to_bytes(model))
 
     def read_initial(self) -> State:
-        return safetensors.torch.load_file(self.path / INITIAL)
+        return safetensors.torch.load_file(self.path / INITIAL_MODEL)
 
     def discard_if_empty(self) -> None:
-        """Leave nothing behind where nothing was begun."""
+        """Remove the folder if the run did not start."""
         if not any(path.name != ".lock" for path in self.path.iterdir()):
             remove_folder(self.path)
 
-    def forget_state(self) -> None:
+    def remove_leftover_state(self) -> None:
         """Remove clients' state that a killed run left on disk: a checkpoint has its own copies."""
         if self.has_run:
             remove_folder(self.path / STATE, ignore_errors=True)
 
     def write_messages(self, round: int, files: dict[str, bytes]) -> None:
-        """Recorded messages of a round."""
+        """Write the recorded messages of a round."""
         if files:
             hashes = {f"{MESSAGES}/{name}": self.write(f"{MESSAGES}/{name}", data) for name, data in files.items()}
             self._messages[round] = self._messages.get(round, {}) | hashes
 
     def write(self, name: str, data: bytes) -> str:
-        """A file that is complete or absent, and its hash."""
+        """Write a file atomically and return its hash."""
         replace_file(self.path / name, data)
         return hashlib.sha256(data).hexdigest()
 
     def save(
-        self, snap: Snapshot, store: ClientStore, world: dict[str, str], finished: dict[str, Any] | None = None
+        self, snap: Snapshot, store: ClientStore, fingerprints: dict[str, str], finished: dict[str, Any] | None = None
     ) -> None:
-        """A checkpoint after a complete round."""
-        here = f"checkpoint/{snap.round:06d}{'-end' if finished else ''}"
+        """Save a checkpoint after a complete round."""
+        folder = f"checkpoint/{snap.round:06d}{'-end' if finished else ''}"
         files = {"server.safetensors": to_bytes(_server_tensors(snap))}
         files |= {f"{name}.parquet": table.to_bytes() for name, table in self.tables.items()}
-        hashes = self._fixed | {f"{here}/{name}": self.write(f"{here}/{name}", data) for name, data in files.items()}
+        hashes = self._fixed | {
+            f"{folder}/{name}": self.write(f"{folder}/{name}", data) for name, data in files.items()
+        }
         for k in sorted(store.changed):
-            name = f"checkpoint/clients/{k}-{Path(here).name}.safetensors"
+            name = f"checkpoint/clients/{k}-{Path(folder).name}.safetensors"
             self._client_files[str(k)] = {
                 "file": name,
                 "hash": self.write(name, to_bytes(flatten_parts(store.entries[k]))),
@@ -135,61 +137,61 @@ class RunFolder:
         manifest = {
             "format": FORMAT,
             "round": snap.round,
-            "folder": here,
+            "folder": folder,
             "files": hashes,
             "clients": self._client_files,
             "seen": sorted(snap.seen),
-            "met": {part: sorted(clients) for part, clients in snap.met.items()},
-            "last_round": {name: sorted(getattr(snap, name)) for name in OF_LAST_ROUND},
+            "met": {part: sorted(clients) for part, clients in snap.newcomers_met.items()},
+            "last_round": {name: sorted(getattr(snap, name)) for name in LAST_ROUND_FIELDS},
             "ledger": ledger,
-            "world": world,
+            "world": fingerprints,
             "finished": finished,
-            "kept": {name: _hash(self.path / name) for name in self._read} if finished else {},
-            # Of a round that is not complete the files will be written again.
+            "kept": {name: _hash(self.path / name) for name in self._result_files} if finished else {},
+            # Files of an incomplete round are left out, because they will be written again.
             "messages": {str(r): files for r, files in self._messages.items() if r <= snap.round},
         }
         self.write("checkpoint/manifest.json", json.dumps(manifest).encode())
         store.changed.clear()
-        self._sweep(here)
+        self._remove_unreferenced(folder)
 
     @property
-    def _read(self) -> tuple[str, ...]:
-        return (*READ, *(f"{name}.parquet" for name in self.tables))
+    def _result_files(self) -> tuple[str, ...]:
+        return (*RESULT_FILES, *(f"{name}.parquet" for name in self.tables))
 
     def load(self, manifest: dict[str, Any], store: ClientStore, device: torch.device) -> Snapshot:
-        """The snapshot, the clients' state and the tables of a checkpoint, every file checked against its hash."""
-        check_whole(self.path, manifest["files"])
-        here = self.path / manifest["folder"]
-        held = safetensors.torch.load_file(here / "server.safetensors", str(device))
-        model = {name.removeprefix(MODEL): t for name, t in held.items() if name.startswith(MODEL)}
-        parts = unflatten_parts({name.removeprefix(PARTS): t for name, t in held.items() if name.startswith(PARTS)})
+        """Load the snapshot, the clients' state and the tables of a checkpoint, every file checked against its hash."""
+        check_hashes(self.path, manifest["files"])
+        folder = self.path / manifest["folder"]
+        tensors = safetensors.torch.load_file(folder / "server.safetensors", str(device))
+        model = {name.removeprefix(MODEL): t for name, t in tensors.items() if name.startswith(MODEL)}
+        parts = unflatten_parts({name.removeprefix(PARTS): t for name, t in tensors.items() if name.startswith(PARTS)})
         for name, columns in (("metrics", METRICS), ("ledger", LEDGER), ("times", TIMES)):
-            self.tables[name] = RowBuffer.read(columns, here / f"{name}.parquet")
+            self.tables[name] = RowBuffer.read(columns, folder / f"{name}.parquet")
         self._client_files = dict(manifest["clients"])
-        self._fixed = {INITIAL: manifest["files"][INITIAL]}
+        self._fixed = {INITIAL_MODEL: manifest["files"][INITIAL_MODEL]}
         self._messages = {int(round): files for round, files in manifest.get("messages", {}).items()}
         for k, entry in self._client_files.items():
-            check_whole(self.path, {entry["file"]: entry["hash"]})
+            check_hashes(self.path, {entry["file"]: entry["hash"]})
             store.restore(int(k), unflatten_parts(safetensors.torch.load_file(self.path / entry["file"])))
-        page = manifest["ledger"]
-        ledger = Ledger([], page["bytes_up"], page["bytes_down"], page["holders"])
-        last = manifest.get("last_round", {})  # older checkpoints lack it
-        of_last = {name: frozenset(last.get(name, ())) for name in OF_LAST_ROUND}
+        totals = manifest["ledger"]
+        ledger = Ledger([], totals["bytes_up"], totals["bytes_down"], totals["holders"])
+        saved = manifest.get("last_round", {})  # absent from older checkpoints
+        last_round = {name: frozenset(saved.get(name, ())) for name in LAST_ROUND_FIELDS}
         met = {part: frozenset(clients) for part, clients in manifest.get("met", {}).items()}
         seen = frozenset(manifest["seen"])
-        return Snapshot(manifest["round"], model, parts, seen, ledger, met, **of_last)
+        return Snapshot(manifest["round"], model, parts, seen, ledger, met, **last_round)
 
     def finish(self, model: State) -> None:
-        """The files that people and other tools read."""
+        """Write the model and the tables for people and other tools."""
         self.write("model.safetensors", to_bytes(model))
         for name, table in self.tables.items():
             self.write(f"{name}.parquet", table.to_bytes())
 
-    def _sweep(self, keep: str) -> None:
-        """Remove what the manifest no longer names."""
+    def _remove_unreferenced(self, folder: str) -> None:
+        """Remove other checkpoints, and client files that the manifest no longer names."""
         named = {entry["file"] for entry in self._client_files.values()}
         for path in (self.path / "checkpoint").iterdir():
-            if path.is_dir() and path.name not in ("clients", Path(keep).name):
+            if path.is_dir() and path.name not in ("clients", Path(folder).name):
                 remove_folder(path)
         clients = self.path / "checkpoint" / "clients"
         for path in clients.iterdir() if clients.exists() else ():
@@ -202,57 +204,57 @@ def _server_tensors(snap: Snapshot) -> State:
     return {f"{MODEL}{name}": t for name, t in snap.model.items()} | parts
 
 
-def manifest_of(folder: Path) -> dict[str, Any] | None:
-    """The last complete checkpoint of a run's folder, if there is one."""
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The last complete checkpoint of a run's folder, or None."""
     path = folder / "checkpoint" / "manifest.json"
     if not path.exists():
         return None
     try:
-        found = json.loads(path.read_text())
+        manifest = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise _broken(folder, path, "is not readable") from error
-    version = found.get("format") if isinstance(found, dict) else None
+        raise _damaged(folder, path, "is not readable") from error
+    version = manifest.get("format") if isinstance(manifest, dict) else None
     if version != FORMAT:
         raise UserError(f"{path}: expected format {FORMAT}, found {version}; use the version of unskew that wrote it")
-    if missing := [key for key in KEYS if key not in found]:
-        raise _broken(folder, path, f"lacks {', '.join(missing)}")
-    return found
+    if missing := [key for key in MANIFEST_KEYS if key not in manifest]:
+        raise _damaged(folder, path, f"has no {', '.join(missing)}")
+    return manifest
 
 
-def check_whole(folder: Path, hashes: dict[str, str]) -> None:
-    """Refuse files that are missing or other than they were written."""
+def check_hashes(folder: Path, hashes: dict[str, str]) -> None:
+    """Refuse files that are missing or changed since they were written."""
     for name, digest in hashes.items():
         path = folder / name
         if not path.is_file() or _hash(path) != digest:
-            raise _broken(folder, path, "is missing or was changed since it was written")
+            raise _damaged(folder, path, "is missing or was changed since it was written")
 
 
-def summary_in(manifest: dict[str, Any], folder: Path) -> Summary:
-    """The summary of a finished run, as it is written in its manifest."""
+def read_summary(manifest: dict[str, Any], folder: Path) -> Summary:
+    """The summary of a finished run, from its manifest."""
     try:
         return Summary(**manifest["finished"] | {"run": str(folder)})
     except TypeError as error:
-        where = folder / "checkpoint" / "manifest.json"
-        raise _broken(folder, where, f"holds a summary that this version does not know ({error})") from error
+        path = folder / "checkpoint" / "manifest.json"
+        raise _damaged(folder, path, f"has a summary of another version ({error})") from error
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The settings a run began with."""
+    """The settings a run was started with."""
     path = folder / "config.yaml"
     try:
-        found = yaml.safe_load(path.read_text())
+        settings = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _broken(folder, path, "is not readable as YAML") from error
-    if not isinstance(found, dict):
-        raise _broken(folder, path, "holds no settings")
-    return found
+        raise _damaged(folder, path, "is not valid YAML") from error
+    if not isinstance(settings, dict):
+        raise _damaged(folder, path, "has no settings")
+    return settings
 
 
-def _broken(folder: Path, path: Path, how: str) -> UserError:
-    return UserError(f"{path} {how}; move {folder} away to start this run again from round 1")
+def _damaged(folder: Path, path: Path, problem: str) -> UserError:
+    return UserError(f"{path} {problem}; move {folder} away to start this run again from round 1")
 
 
-# A worker that outlives the run for a moment must not hold its lock: children close their copy of it.
+# Children close their copy of the lock, so that a worker that outlives the run for a moment does not hold it.
 _OPEN: weakref.WeakSet[RunFolder] = weakref.WeakSet()
 
 

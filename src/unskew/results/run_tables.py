@@ -1,4 +1,4 @@
-"""Results are rows; everything that is plotted or reported is read from them."""
+"""The tables of a run, from which everything that is plotted or reported is read, and its summary."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 from unskew.base.signals import uninterrupted
 
 if TYPE_CHECKING:
-    import pandas as pd  # imported where a table is made: a run's first round need not wait for it
+    import pandas as pd  # imported when a table is made, because the import would delay a run's first round
 
 METRICS = ("run", "method", "seed", "round", "who", "split", "metric", "value")
 LEDGER = ("round", "phase", "client", "direction", "part", "artefact", "kind", "bytes")
-LATE = 10  # rounds whose mean is reported beside the best and the last
+LAST_ROUNDS = 10  # rounds whose mean accuracy is reported
 TIMES = ("round", "what", "seconds")
 CLIENTS = ("client", "class", "rows")
 
 
 @dataclass
 class RowBuffer:
-    """Rows that grow; new ones are turned into columns only when somebody asks."""
+    """A growing table; new rows become columns only when the table is read."""
 
     columns: tuple[str, ...]
     _done: pd.DataFrame | None = None
@@ -33,16 +33,16 @@ class RowBuffer:
         self._new.extend(rows)
 
     def frame(self) -> pd.DataFrame:
-        """All rows in the order in which they came."""
+        """All rows in the order in which they were added."""
         if self._new or self._done is None:
             import pandas as pd
 
             fresh = pd.DataFrame(self._new, columns=list(self.columns))
-            kept = [self._done, fresh] if self._done is not None and len(self._done) else [fresh]
-            self._done, self._new = pd.concat(kept, ignore_index=True), []
+            frames = [self._done, fresh] if self._done is not None and len(self._done) else [fresh]
+            self._done, self._new = pd.concat(frames, ignore_index=True), []
         return self._done
 
-    # Ctrl-C waits: pandas asks NumPy whether a column's type is "string", and NumPy takes an interruption for a no.
+    # Delay Ctrl-C: pandas asks NumPy whether a column's type is "string", and NumPy treats an interruption as no.
     @uninterrupted()
     def to_bytes(self) -> bytes:
         """The rows as a parquet file."""
@@ -58,7 +58,7 @@ class RowBuffer:
 
 @dataclass(frozen=True)
 class Summary:
-    """A run in one line; accuracies in percent."""
+    """The main results of a run; accuracies in percent."""
 
     run: str
     method: str
@@ -69,29 +69,29 @@ class Summary:
     bytes_up: int
     bytes_down: int
     seconds: float
-    last_round: int = 0  # the last that was played
-    stopped: str = ""  # why it was the last, where that is not the number of rounds
+    last_round: int = 0  # the last that was run
+    stopped: str = ""  # why the run stopped before its configured number of rounds
 
 
 def test_accuracy(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy of the server's model on the test set by round; round 0 is the untrained model and does not count."""
+    """Accuracy of the server's model on the test set by round; round 0, the untrained model, is left out."""
     rows = metrics[(metrics["who"] == "server") & (metrics["split"] == "test") & (metrics["metric"] == "accuracy")]
     return rows[rows["round"] > 0].sort_values("round")
 
 
-def best_of(metrics: pd.DataFrame) -> float:
+def best_accuracy(metrics: pd.DataFrame) -> float:
     """Best accuracy so far."""
     return float(test_accuracy(metrics)["value"].max()) if len(test_accuracy(metrics)) else 0.0
 
 
 def summarise(run: str, method: str, metrics: pd.DataFrame, up: int, down: int, seconds: float) -> Summary:
-    """Best, final and late accuracy over the rounds, bytes and seconds."""
+    """Best and final accuracy, the mean of the last rounds, bytes and seconds."""
     rows = test_accuracy(metrics)
     if rows.empty:
         return Summary(run, method, float("nan"), 0, float("nan"), float("nan"), up, down, seconds)
-    ended = metrics[(metrics["split"] == "test") & (metrics["metric"] == "end of run accuracy")]
-    # The model that is kept is the one after the exchanges at the end.
-    accuracy, rounds = (np.concatenate([rows[name], ended[name]]) for name in ("value", "round"))
+    end_rows = metrics[(metrics["split"] == "test") & (metrics["metric"] == "end of run accuracy")]
+    # The final model is the one after the exchanges at the end, which may change it.
+    accuracy, rounds = (np.concatenate([rows[name], end_rows[name]]) for name in ("value", "round"))
     best = int(accuracy.argmax())
-    late = float(accuracy[rounds > rounds[-1] - LATE].mean())
+    late = float(accuracy[rounds > rounds[-1] - LAST_ROUNDS].mean())
     return Summary(run, method, float(accuracy[best]), int(rounds[best]), float(accuracy[-1]), late, up, down, seconds)

@@ -1,4 +1,4 @@
-"""Who is told how a run goes: what a person sees, and callbacks, which look at a round and change nothing."""
+"""Progress displays and callbacks of a run; a callback sees each complete round and cannot change it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ProgressDisplay(Protocol):
-    """Who is told how a run goes."""
+    """Shows a person the progress of a run."""
 
     def begin(self, header: list[str], first: int, rounds: int) -> None: ...
 
@@ -26,7 +26,7 @@ class ProgressDisplay(Protocol):
 
 
 class NoDisplay:
-    """Nobody is told."""
+    """Shows nothing."""
 
     def begin(self, header: list[str], first: int, rounds: int) -> None: ...
 
@@ -39,16 +39,16 @@ class NoDisplay:
 
 @dataclass(frozen=True)
 class Round:
-    """A complete round as a callback sees it: copies, so that nothing done to them reaches the run."""
+    """A complete round as a callback sees it: a copy, so that changes to it cannot affect the run."""
 
     round: int
     rows: tuple[MetricRow, ...]
-    accuracy: float | None  # on the test rows, in percent; None where the round was not evaluated
+    accuracy: float | None  # on the test rows, in percent; None if the round was not evaluated
     best: float
 
     @property
     def frame(self) -> pd.DataFrame:
-        """The rows as a table, made anew every time."""
+        """The rows as a table, a new one on every access."""
         import pandas as pd
 
         return pd.DataFrame(self.rows, columns=list(MetricRow._fields))
@@ -57,8 +57,8 @@ class Round:
 Callback = Callable[[Round], object]
 
 
-def tell(callbacks: Iterable[Callback], done: Round) -> None:
-    """Call all of them. One that fails stops the run like an interruption, and the message says whose fault it is."""
+def notify(callbacks: Iterable[Callback], done: Round) -> None:
+    """Call all callbacks. One that fails stops the run like an interruption, and the error names it."""
     for callback in callbacks:
         try:
             callback(Round(done.round, done.rows, done.accuracy, done.best))
@@ -66,5 +66,5 @@ def tell(callbacks: Iterable[Callback], done: Round) -> None:
             name = getattr(callback, "__qualname__", "") or f"{type(callback).__module__}.{type(callback).__qualname__}"
             raise UserError(
                 f"callback {name}: failed after round {done.round} with {type(error).__name__}: {error}; the run is "
-                "kept up to that round: mend or remove the callback, then go on with --resume (resume=True in Python)"
+                "saved up to that round: fix or remove the callback and continue with --resume (resume=True in Python)"
             ) from error

@@ -1,4 +1,4 @@
-"""When a run stops before its last round: a pure function of the rows so far, so that a resume decides alike."""
+"""Early stopping: a pure function of the rows so far, so that a resumed run decides the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unskew.results.metric_rows import MetricRow
 
 
 class EarlyStopping:
-    """The rule, the scores it has seen, and the reason to stop once there is one. No rule: never."""
+    """The rule, the scores so far, and the reason to stop once there is one; without a rule there is never one."""
 
     def __init__(self, config: StopConfig | None, dataset: Dataset) -> None:
         self._config, self._scores = config, list[tuple[int, float]]()
@@ -28,7 +28,7 @@ class EarlyStopping:
             raise UserError(f"stop.metric: expected a class in 0..{dataset.num_classes - 1}, found {self.metric}")
 
     def add(self, rows: Iterable[MetricRow]) -> None:
-        """Rows in the order of the rounds; round 0 is the untrained model and does not count."""
+        """Add rows in the order of the rounds; round 0, the untrained model, does not count."""
         self._scores += [
             (row.round, row.value)
             for row in rows
@@ -37,23 +37,27 @@ class EarlyStopping:
 
     @property
     def reason(self) -> str:
-        """Why the run is over, empty while it is not."""
+        """Why the run stops, empty while it continues."""
         return reason_to_stop(self._config, self.metric, self._scores) if self._config else ""
 
     @property
     def header(self) -> list[str]:
-        """What the header says about it."""
+        """The line about early stopping in the header of the run."""
         if self._config is None:
             return []
         patience, target = self._config.patience, self._config.target
         rules = [f"has not improved for {patience} evaluations"] if patience else []
         rules += [f"reaches {target:g}"] if target is not None else []
-        leak = "" if self.metric.startswith("validation/") else "; the test rows choose the round, which flatters them"
+        leak = (
+            ""
+            if self.metric.startswith("validation/")
+            else "; choosing the round on the test rows makes their scores optimistic"
+        )
         return [f"stop       when {self.metric} {' or '.join(rules)}{leak}"]
 
 
 def reason_to_stop(config: StopConfig, metric: str, scores: Sequence[tuple[int, float]]) -> str:
-    """Why to stop after the last of these evaluations (round, value), or nothing.
+    """Why to stop after the last of these evaluations (round, value), or an empty string.
 
     >>> reason_to_stop(StopConfig(patience=2), "test/accuracy", [(1, 50.0), (2, 60.0), (3, 60.0), (4, 59.0)])
     'test/accuracy was not better than the 60 of round 2 in 2 evaluations'

@@ -1,4 +1,4 @@
-"""The header of a run: what a reader of its results must know."""
+"""The header of a run: the facts needed to read its results."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from unskew.server.federation import Federation
 def header(
     experiment: Experiment, federation: Federation, dataset: Dataset, counts: np.ndarray, parts: ClientRowNumbers
 ) -> list[str]:
-    """What a reader of the results must know, departures included."""
+    """One line for each fact, departures from the papers included."""
     model, engine, local = federation.model, federation.engine, experiment.local
-    much, unit = (local.steps, "step") if local.steps else (local.epochs, "epoch")
-    amount = f"{much} {unit}" if much == 1 else f"{much} {unit}s"
+    number, unit = (local.steps, "step") if local.steps else (local.epochs, "epoch")
+    amount = f"{number} {unit}" if number == 1 else f"{number} {unit}s"
     workers = f", {engine.workers} workers" if engine.workers > 1 else ""
     held_out = f", {len(dataset.validation):,} rows held out for validation" if dataset.validation else ""
     lines = [
-        f"method     {experiment.label}: {', '.join(_written(part) for part in federation.method.parts)}",
+        f"method     {experiment.label}: {', '.join(_part_with_settings(part) for part in federation.method.parts)}",
         f"data       {dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test rows, "
         f"{len(dataset.classes)} classes{held_out}",
         *(
             f"partition  {line}"
             for line in label_skew.describe(counts, parts.notes, local.batch, federation.task.clients)
         ),
-        f"model      {model.name}: {model.count:,} parameters",
-        f"work       {len(federation.sampling.sampled(1))} of {federation.task.clients} clients a round, {amount} of "
+        f"model      {model.name}: {model.parameter_count:,} parameters",
+        f"work       {len(federation.sampling.sampled(1))} of {federation.task.clients} clients per round, {amount} of "
         f"batch {local.batch}, {local.optimiser} at {local.lr:g} ({local.schedule.name})",
         f"engine     {engine.name} on {engine.device}{workers}, {experiment.precision}",
     ]
     lines += _absences(experiment, federation)
-    asked = experiment.data.augment
-    once = [rows for rows, yes in (("training rows", asked.frozen), ("test rows", asked.test)) if yes]
-    if once and (asked.crop or asked.flip):
-        lines.append(f"augment    {' and '.join(once)} are cropped and flipped once, for all rounds")
+    augment = experiment.data.augment
+    once = [rows for rows, is_set in (("training rows", augment.frozen), ("test rows", augment.test)) if is_set]
+    if once and (augment.crop or augment.flip):
+        lines.append(f"augment    {' and '.join(once)} are cropped and flipped once for all rounds")
     if model.has_norm:
         lines.append(f"batchnorm  {model.batchnorm}: {POLICIES[model.batchnorm]}")
     if model.buffers:
@@ -50,24 +50,26 @@ def header(
 
 
 def _absences(experiment: Experiment, federation: Federation) -> list[str]:
-    """Who is away when, and rounds without anybody."""
+    """Absent clients by round, and rounds in which all are absent."""
     lines = []
-    for away in experiment.absence:
-        first, last = away.rounds[0], min(away.rounds[1] - 1, experiment.rounds)
+    for absence in experiment.absence:
+        first, last = absence.rounds[0], min(absence.rounds[1] - 1, experiment.rounds)
         if first <= last:
             when = f"in round {first}" if first == last else f"in rounds {first} to {last}"
-            who = f"client {away.clients[0]} is" if len(away.clients) == 1 else f"{len(away.clients)} clients are"
-            lines.append(f"absence    {who} away {when}")
+            count = len(absence.clients)
+            subject = f"client {absence.clients[0]} is" if count == 1 else f"{count} clients are"
+            lines.append(f"absence    {subject} absent {when}")
     rounds = range(1, experiment.rounds + 1) if experiment.absence else ()
     if empty := [t for t in rounds if len(federation.sampling.absent(t)) == federation.task.clients]:
         lines.append(
-            f"absence    nobody is there in {len(empty)} of the rounds, first in {empty[0]}: the model stays as it is"
+            f"absence    no client is present in {len(empty)} of the rounds, first in round {empty[0]}: the model "
+            "stays unchanged"
         )
     return lines
 
 
 def _departures(federation: Federation) -> list[str]:
-    """What each method's file says under "Differs:"."""
+    """The text after "Differs:" in the docstring of each part's module."""
     lines = {}
     for part in federation.method.parts:
         _, _, text = (inspect.getdoc(inspect.getmodule(type(part))) or "").partition("Differs:")
@@ -76,7 +78,7 @@ def _departures(federation: Federation) -> list[str]:
     return list(lines.values())
 
 
-def _written(part: object) -> str:
+def _part_with_settings(part: object) -> str:
     fields = getattr(part, "__dataclass_fields__", {})
-    inside = ", ".join(f"{name} {getattr(part, name)}" for name in fields)
-    return f"{part.name}({inside})" if inside else str(part.name)  # type: ignore[attr-defined]
+    settings = ", ".join(f"{name} {getattr(part, name)}" for name in fields)
+    return f"{part.name}({settings})" if settings else str(part.name)  # type: ignore[attr-defined]

@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from unskew import data as datasets
 from unskew import models
-from unskew.base.environment import cores, pick_device
+from unskew.base.environment import core_count, pick_device
 from unskew.base.errors import UserError
-from unskew.base.keyed_rng import key_of
-from unskew.base.per_client import ComputedPerClient, looked_at
+from unskew.base.keyed_rng import hash_key
+from unskew.base.per_client import ComputedPerClient, clients_for_statistics
 from unskew.base.tree import size_in_bytes
 from unskew.client.client_rows import ClientRows
 from unskew.client.plan import Plan
 from unskew.config.experiment import Experiment
 from unskew.data import Dataset, label_skew
-from unskew.data.augment import Augment, augmented_once
+from unskew.data.augment import Augment, augment_once
 from unskew.data.partition import split
 from unskew.data.split_cache import ClientRowNumbers
 from unskew.engines import engine_registry as engines
@@ -40,32 +40,32 @@ from unskew.server.sampling import Sampling
 from unskew.server.storage import DiskStorage, MemoryStorage, Storage
 from unskew.wire.ledger import fingerprint
 
-MANY_A_ROUND = 5_000  # participants; more than any experiment we know of, and an hour of steps on two cores
-STATE_IN_MEMORY = 2**30  # bytes of the host's memory for clients' state; more of it rests on disk
+LARGE_COHORT = 5_000  # participants; more than in any known experiment, and an hour of steps on two cores
+STATE_IN_MEMORY = 2**30  # bytes of clients' state that the host keeps in memory; above, it is stored on disk
 
 
 @dataclass(frozen=True)
 class SplitAndSampling:
-    """Who holds what and who takes part when: all of a run that needs no model."""
+    """The clients' rows and the sampled clients of each round: everything in a run that needs no model."""
 
     parts: ClientRowNumbers
     task: Task
     sampling: Sampling
-    counted: Sequence[int]  # clients that the statistics of the partition look at: all, unless there are too many
+    counted: Sequence[int]  # clients in the statistics of the partition: all, unless there are too many
     counts: np.ndarray  # [counted, classes]
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A federation ready to play, and what the header tells about it."""
+    """A federation ready to run, with its header."""
 
     experiment: Experiment
     federation: Federation
     dataset: Dataset
-    dealt: SplitAndSampling
+    split: SplitAndSampling
     header: list[str]
     stop: EarlyStopping  # when to stop before the last round
-    world: dict[str, str]  # fingerprints of data, partition and model, which a resume must find again
+    fingerprints: dict[str, str]  # of data, partition and model, which must be the same after a resume
 
 
 def prepare(
@@ -76,21 +76,21 @@ def prepare(
     data_dir: Path | None = None,
     state_dir: Path | None = None,
 ) -> PreparedRun:
-    """Everything a run needs. Cheap checks come before data are read.
+    """Prepare everything a run needs. Cheap checks come before data are read.
 
-    state_dir: for clients' state that does not fit into memory; a temporary folder without it.
+    state_dir: for clients' state that does not fit into memory; default: a temporary folder.
     """
     method = experiment.create_method().build(experiment.local.work(1, experiment.rounds))
     device = pick_device(experiment.device)
     if model is None:
         models.check_name(experiment.model.name)
     dtype = torch.float64 if experiment.precision == "float64" else torch.float32
-    asked = experiment.data.augment
+    augment = experiment.data.augment
     dataset = read_data(experiment, data_dir, data)
-    dataset = augmented_once(dataset, _augment(experiment), experiment.seed, train=asked.frozen, test=asked.test)
+    dataset = augment_once(dataset, _augment(experiment), experiment.seed, train=augment.frozen, test=augment.test)
     stop = EarlyStopping(experiment.stop, dataset)
-    dealt = deal(experiment, dataset, data_dir)
-    parts, task, sampling = dealt.parts, dealt.task, dealt.sampling
+    assigned = split_and_sample(experiment, dataset, data_dir)
+    parts, task, sampling = assigned.parts, assigned.task, assigned.sampling
     net = _model(experiment, dataset, model, dtype)
     context = EngineContext(
         method,
@@ -103,28 +103,31 @@ def prepare(
         splits=_splits(dataset, device),
         upcoming=sampling.sampled,
     )
-    store = ClientStore(context.newcomer, _storage(context, sampling, state_dir))
+    store = ClientStore(context.newcomer_state, _storage(context, sampling, state_dir))
     rows = ComputedPerClient(lambda k: len(parts.rows[k]))
-    rows_of_data = {"x": dataset.train.x, "y": dataset.train.y}
-    world = {"data": fingerprint(rows_of_data), "partition": _rows_print(parts), "model": _model_print(net)}
+    fingerprints = {
+        "data": fingerprint({"x": dataset.train.x, "y": dataset.train.y}),
+        "partition": _partition_fingerprint(parts),
+        "model": _model_fingerprint(net),
+    }
     keep_freed_memory()
-    # The engine last: it may fork, and what fails above must not leave processes behind.
-    engine = engines.make(experiment.engine.name, context, experiment.engine.workers or cores())
+    # The engine last: it may fork, and a failure above must not leave processes behind.
+    engine = engines.make(experiment.engine.name, context, experiment.engine.workers or core_count())
     by_rows, policy = experiment.weights == "samples", experiment.reply_policy()
     federation = Federation(method, net, task, sampling, engine, store, by_rows, rows, policy=policy)
-    warned = [f"warning    {line}" for line in too_many(sampling)]
-    told = [*header(experiment, federation, dataset, dealt.counts, parts), *warned, *stop.header]
-    return PreparedRun(experiment, federation, dataset, dealt, told, stop, world)
+    warnings = [f"warning    {line}" for line in cohort_size_warning(sampling)]
+    lines = [*header(experiment, federation, dataset, assigned.counts, parts), *warnings, *stop.header]
+    return PreparedRun(experiment, federation, dataset, assigned, lines, stop, fingerprints)
 
 
-def _rows_print(parts: ClientRowNumbers) -> str:
-    rows = [parts.rows[k] for k in looked_at(len(parts.rows))]
+def _partition_fingerprint(parts: ClientRowNumbers) -> str:
+    rows = [parts.rows[k] for k in clients_for_statistics(len(parts.rows))]
     sizes = torch.tensor([len(row) for row in rows])
     return fingerprint({"sizes": sizes, "rows": torch.from_numpy(np.concatenate(rows))})
 
 
-def _model_print(net: Model) -> str:
-    """Names and shapes; the weights a run began with are in its folder."""
+def _model_fingerprint(net: Model) -> str:
+    """Names and shapes only; the initial weights of a run are in its folder."""
     return fingerprint({name: torch.tensor(tensor.shape) for name, tensor in net.initial.items()})
 
 
@@ -135,13 +138,13 @@ def _work(experiment: Experiment, round: int) -> Work:
 def read_data(
     experiment: Experiment,
     root: Path | None,
-    given: Dataset | None = None,
+    custom: Dataset | None = None,
     load: Callable[..., Dataset] | None = None,
 ) -> Dataset:
-    """The rows of a run; `load` may be one that reads less."""
+    """The dataset of a run; `load` may be a function that reads less of it."""
     config, load = experiment.data, load or datasets.load
     try:
-        dataset = given or load(config.name, root, test=config.test, seed=experiment.seed, verify=config.verify)
+        dataset = custom or load(config.name, root, test=config.test, seed=experiment.seed, verify=config.verify)
     except UserError as error:
         raise UserError(f"data.name: {error}") from error
     if config.validation:
@@ -151,8 +154,8 @@ def read_data(
     return dataset
 
 
-def deal_rows(experiment: Experiment, dataset: Dataset, root: Path | None) -> ClientRowNumbers:
-    """Who holds which of them."""
+def split_rows(experiment: Experiment, dataset: Dataset, root: Path | None) -> ClientRowNumbers:
+    """The row numbers of each client."""
     labels = dataset.train.y.numpy()
     cache = datasets.data_root(root) / "partitions"
     try:
@@ -161,52 +164,52 @@ def deal_rows(experiment: Experiment, dataset: Dataset, root: Path | None) -> Cl
         raise UserError(f"partition: {error}") from error
 
 
-def deal(experiment: Experiment, dataset: Dataset, root: Path | None) -> SplitAndSampling:
-    """The split, its counts and which clients are sampled when."""
-    parts, classes = deal_rows(experiment, dataset, root), len(dataset.classes)
+def split_and_sample(experiment: Experiment, dataset: Dataset, root: Path | None) -> SplitAndSampling:
+    """The split, its counts, and the sampling of clients by round."""
+    parts, classes = split_rows(experiment, dataset, root), len(dataset.classes)
     clients, rounds = len(parts.rows), experiment.rounds
     task = Task(clients, classes, tuple(dataset.shape), rounds, partial(_work, experiment), experiment.preset)
     absences = tuple(a.absence() for a in experiment.absence)
     released = experiment.preset == "released"
     sampling = Sampling(experiment.seed, clients, experiment.participation, absences, released)
-    counted = looked_at(clients)
+    counted = clients_for_statistics(clients)
     counts = label_skew.counts([parts.rows[k] for k in counted], dataset.train.y.numpy(), classes)
     return SplitAndSampling(parts, task, sampling, counted, counts)
 
 
-def too_many(sampling: Sampling) -> list[str]:
-    """A warning for a round that hardly anybody wants; a share of a million clients is quickly typed."""
-    if sampling.cohort <= MANY_A_ROUND:
+def cohort_size_warning(sampling: Sampling) -> list[str]:
+    """A warning for very large rounds, which a share of a million clients easily causes by mistake."""
+    if sampling.clients_per_round <= LARGE_COHORT:
         return []
     return [
-        f"{sampling.cohort:,} clients train in every round, which takes long; for about 100 of them type "
+        f"{sampling.clients_per_round:,} clients train in every round, which takes long; for about 100 clients type "
         f"participation={100 / sampling.clients:.3g}"
     ]
 
 
-def _model(experiment: Experiment, dataset: Dataset, given: nn.Sequential | None, dtype: torch.dtype) -> Model:
-    shape, classes, half = tuple(dataset.shape), len(dataset.classes), experiment.precision == "bf16"
-    if given is None:
-        seed = key_of(experiment.seed, "model")
-        net = models.build(experiment.model.name, shape, classes, seed, dtype, experiment.model.batchnorm, half)
+def _model(experiment: Experiment, dataset: Dataset, custom: nn.Sequential | None, dtype: torch.dtype) -> Model:
+    shape, classes, bf16 = tuple(dataset.shape), len(dataset.classes), experiment.precision == "bf16"
+    if custom is None:
+        seed = hash_key(experiment.seed, "model")
+        net = models.build(experiment.model.name, shape, classes, seed, dtype, experiment.model.batchnorm, bf16)
     else:
-        net = Model(given, "custom", dtype, experiment.model.batchnorm, half)
-    _try_out(net, dataset.prepare(dataset.train.x[:2]).to(dtype), classes)
+        net = Model(custom, "custom", dtype, experiment.model.batchnorm, bf16)
+    _check_model(net, dataset.prepare(dataset.train.x[:2]).to(dtype), classes)
     return net
 
 
-def _try_out(net: Model, x: Tensor, classes: int) -> None:
-    """Two rows through the net: the shapes must fit, and training must draw nothing that the plan does not know."""
+def _check_model(net: Model, x: Tensor, classes: int) -> None:
+    """Run two rows: the shapes must fit, and all random numbers in training must come from the plan's seed."""
     seed = torch.zeros((), dtype=torch.int64)
     try:
         out = net.run(net.initial, x)
-        for i, h in enumerate(_cuts(net, x)):
+        for i, h in enumerate(_block_inputs(net, x)):
             state = {name: tensor.clone() for name, tensor in net.initial.items()}
             first, again = (net.block(state, h, i, train=True, seed=seed) for _ in range(2))
             if not torch.equal(first, again):
                 raise UserError(
-                    f"model {net.name}: block {i} gives other numbers for the same input and seed; replace "
-                    "F.dropout and other draws of its own by nn.Dropout, whose masks come from the plan"
+                    f"model {net.name}: block {i} gives different outputs for the same input and seed; replace "
+                    "F.dropout and other random functions by nn.Dropout, whose masks come from the plan"
                 )
     except (RuntimeError, ValueError) as error:
         raise UserError(f"model {net.name} does not take rows of shape {tuple(x.shape[1:])}: {error}") from error
@@ -214,7 +217,7 @@ def _try_out(net: Model, x: Tensor, classes: int) -> None:
         raise UserError(f"model {net.name}: expected {classes} outputs a row, found {tuple(out.shape[1:])}")
 
 
-def _cuts(net: Model, x: Tensor) -> Iterator[Tensor]:
+def _block_inputs(net: Model, x: Tensor) -> Iterator[Tensor]:
     """The input of every block in eval mode."""
     for i in range(net.depth):
         yield x
@@ -232,7 +235,7 @@ def _client_rows(
     index = ComputedPerClient(lambda k: torch.from_numpy(np.ascontiguousarray(parts.rows[k])))
     augment = Augment() if experiment.data.augment.frozen else _augment(experiment)
     x, y = dataset.train.x.to(device), dataset.train.y.to(device)
-    return ClientRows(x, y, index, len(dataset.classes), dataset.preparer(device, dtype), dtype, augment)
+    return ClientRows(x, y, index, len(dataset.classes), dataset.input_scaling(device, dtype), dtype, augment)
 
 
 def _splits(dataset: Dataset, device: torch.device) -> dict[str, tuple[Tensor, Tensor]]:
@@ -242,11 +245,11 @@ def _splits(dataset: Dataset, device: torch.device) -> dict[str, tuple[Tensor, T
 
 def _storage(context: EngineContext, sampling: Sampling, folder: Path | None) -> Storage:
     """Client state stays on the GPU if it takes less than a quarter of it, else on the host if little, else on disk."""
-    one = size_in_bytes(context.newcomer(0))  # type: ignore[arg-type]
-    # Exchanges may ask everybody; without one only those who took part have a state.
+    state_bytes = size_in_bytes(context.newcomer_state(0))  # type: ignore[arg-type]
+    # An exchange may ask all clients; without one, only sampled clients have a state.
     asks_all = any(part.exchange is not None and part.exchange.who == "all" for part in context.method.parts)
     trained = context.task.rounds * len(sampling.sampled(1))
-    size = one * (sampling.clients if asks_all else min(sampling.clients, trained))
+    size = state_bytes * (sampling.clients if asks_all else min(sampling.clients, trained))
     if context.device.type == "cuda" and size < available_memory(context.device) / 4:
         return MemoryStorage(context.device)
     return MemoryStorage(torch.device("cpu")) if size <= STATE_IN_MEMORY else DiskStorage(folder)

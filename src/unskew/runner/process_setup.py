@@ -1,4 +1,4 @@
-"""What a run changes in the process it lives in: memory, precision, device, full disks."""
+"""Settings of the process that a run needs: memory, precision, device, and the error for a full disk."""
 
 import contextlib
 import ctypes
@@ -12,13 +12,14 @@ import torch
 from unskew.base.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as the C library names them
-LARGEST, KEPT = 32 * 2**20, 2**30  # bytes: of one tensor, the most that the library allows; of what is free in all
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of the C library
+MMAP_BYTES = 32 * 2**20  # of one tensor; the most that the library allows
+TRIM_BYTES = 2**30  # of freed memory in all
 
 
 @contextlib.contextmanager
 def precision(name: str) -> Iterator[None]:
-    """TF32 only when asked for; the caller's settings come back."""
+    """Use TF32 only on request; the caller's settings are restored."""
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = name == "tf32"
@@ -30,31 +31,31 @@ def precision(name: str) -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Have the C library hand freed memory to the next tensor, instead of giving it back and asking for it anew.
+    """Make the C library reuse freed memory for the next tensor instead of returning it to the system.
 
     The system zeroes new pages one by one: 0.13 of the 0.77 s of a step of mobilenet_v2 on a CPU (batch 32), and
-    12 of 24 s of scoring 2000 rows in hundreds. It stays so for the life of the process and those forked from it.
+    12 of 24 s of scoring 2000 rows in batches of 100. The setting lasts for the process and those forked from it.
     """
     if platform.libc_ver()[0] == "glibc":
         library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_THRESHOLD, LARGEST)
-        library.mallopt(M_TRIM_THRESHOLD, KEPT)
+        library.mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
+        library.mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
 
 
 def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Make a GPU the current one, on which CUDA graphs and kernels of our own start; the caller's comes back."""
+    """Make a GPU the current device, where CUDA graphs and custom kernels run; the caller's is restored."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def told_when_full(folder: Path) -> Iterator[None]:
-    """No room to write is the user's to mend; files are replaced whole, so the last checkpoint is still there."""
+def explain_full_disk(folder: Path) -> Iterator[None]:
+    """Report a full disk as a UserError; files are replaced atomically, so the last checkpoint is intact."""
     try:
         yield
     except OSError as error:
         if error.errno not in FULL:
             raise
         raise UserError(
-            f"{folder}: expected room to write, found: {error.strerror}; what was saved before is whole: free some "
-            "space, then type the same command with --resume"
+            f"{folder}: expected free disk space, found: {error.strerror}; the last checkpoint is intact: free some "
+            "space, then repeat the command with --resume"
         ) from error

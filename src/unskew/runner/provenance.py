@@ -1,4 +1,4 @@
-"""Where a run ran: device, engine, versions, commit."""
+"""Provenance of a run: device, engine, versions, commit."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from unskew.base.environment import __version__, commit, device_name
+from unskew.base.environment import __version__, commit_hash, device_name
 from unskew.engines.engine import Engine
 
 
 def describe(engine: Engine) -> dict[str, Any]:
-    """What to keep beside the results."""
+    """The environment, saved with the results."""
     device = engine.device
     return {
         "unskew": __version__,
-        "commit": commit(),
+        "commit": commit_hash(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

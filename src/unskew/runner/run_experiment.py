@@ -1,4 +1,4 @@
-"""One run, from the first round to the folder that tells everything about it."""
+"""`run`: start a run, resume it, or return a finished one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from torch import nn
 
-from unskew.base.config_base import dotted
+from unskew.base.config_base import dotted_keys
 from unskew.base.errors import UserError
 from unskew.config.experiment import Experiment
 from unskew.config.recipe import validate
 from unskew.data import Dataset
-from unskew.results.run_folder import STATE, RunFolder, check_whole, summary_in
+from unskew.results.run_folder import STATE, RunFolder, check_hashes, read_summary
 from unskew.results.run_tables import LEDGER, METRICS, RowBuffer
-from unskew.runner import trackers as track
+from unskew.runner import trackers
 from unskew.runner.callbacks import Callback, NoDisplay, ProgressDisplay
 from unskew.runner.prepare_run import prepare
-from unskew.runner.process_setup import on_device, precision, told_when_full
+from unskew.runner.process_setup import explain_full_disk, on_device, precision
 from unskew.runner.round_loop import RoundLoop, Run
 from unskew.server.federation import Phase
 
@@ -39,10 +39,10 @@ def run(
     show: ProgressDisplay | None = None,
     phase: Phase | None = None,
 ) -> Run:
-    """Play an experiment to its end and keep it in a folder.
+    """Run an experiment to its end and save it in a folder.
 
     callbacks: each is called with a `Round` after every complete round and cannot change the run;
-    phase: told where in a round the run is (tests).
+    phase: called with (name, round) after each phase of a round, for tests.
     """
     if data is not None:
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"name": data.name})})
@@ -50,53 +50,56 @@ def run(
         experiment = experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": "custom"})})
     identity = f"{name}-{experiment.label}-s{experiment.seed}-{experiment.identity()}"
     path = Path(out) if out else Path("runs") / identity
-    track.check(experiment.track)
-    watched = _checked(callbacks)
+    trackers.check_installed(experiment.track)
+    callback_list = _check_callbacks(callbacks)
     folder = RunFolder(path)
-    # Precision before workers are forked.
-    with contextlib.closing(folder), told_when_full(path), precision(experiment.precision):
-        manifest = _may_start(folder, experiment, resume)
-        folder.forget_state()
+    # Precision is set before workers are forked.
+    with contextlib.closing(folder), explain_full_disk(path), precision(experiment.precision):
+        manifest = _checkpoint_to_resume(folder, experiment, resume)
+        folder.remove_leftover_state()
         if manifest and manifest["finished"]:
-            return finished_run(path, manifest)
+            return read_finished_run(path, manifest)
         try:
             root = Path(data_dir) if data_dir else None
-            ready = prepare(experiment, data=data, model=model, data_dir=root, state_dir=path / STATE)
+            prepared = prepare(experiment, data=data, model=model, data_dir=root, state_dir=path / STATE)
         except UserError:
             folder.discard_if_empty()
             raise
-        store, engine = ready.federation.store, ready.federation.engine
+        store, engine = prepared.federation.store, prepared.federation.engine
         with contextlib.closing(store), contextlib.closing(engine), on_device(engine.device):
-            return RoundLoop(ready, folder, identity, show or NoDisplay(), watched, phase).play(manifest)
+            return RoundLoop(prepared, folder, identity, show or NoDisplay(), callback_list, phase).run(manifest)
 
 
-def _checked(callbacks: Sequence[Callback]) -> list[Callback]:
+def _check_callbacks(callbacks: Sequence[Callback]) -> list[Callback]:
     if not isinstance(callbacks, list | tuple) or not all(callable(each) for each in callbacks):
         raise UserError(f"callbacks: expected a list of functions such as [print], found {callbacks!r}")
     return list(callbacks)
 
 
-def _may_start(folder: RunFolder, experiment: Experiment, resume: bool) -> dict[str, Any] | None:
-    """The checkpoint to go on from, None to start at round 1, or a refusal."""
+def _checkpoint_to_resume(folder: RunFolder, experiment: Experiment, resume: bool) -> dict[str, Any] | None:
+    """The manifest to resume from, or None to start at round 1; raises if the folder has another run."""
     if not folder.has_run:
         return None
     if not resume:
-        raise UserError(f"{folder.path} holds a run already; add --resume to go on with it, or choose another --out")
+        raise UserError(f"{folder.path} already contains a run; add --resume to continue it, or choose another --out")
     old = validate(folder.read_config(), f"{folder.path}/config.yaml")
     if old.identity() != experiment.identity():
-        before, after = dotted(old.counting()), dotted(experiment.counting())
+        before, after = dotted_keys(old.identity_settings()), dotted_keys(experiment.identity_settings())
         keys = [k for k in {**before, **after} if before.get(k) != after.get(k)]
         changes = "; ".join(f"{k} was {before.get(k)!r}, is now {after.get(k)!r}" for k in keys)
         raise UserError(
-            f"{folder.path}: expected the settings this run began with, found others: {changes}; "
+            f"{folder.path}: expected the settings this run was started with, found others: {changes}; "
             "resume with the same settings or choose another --out"
         )
     return folder.manifest
 
 
-def finished_run(path: Path, manifest: dict[str, Any]) -> Run:
-    """A run that was played before."""
-    kept = path / manifest["folder"]
-    check_whole(path, manifest["files"])
-    metrics, ledger = RowBuffer.read(METRICS, kept / "metrics.parquet"), RowBuffer.read(LEDGER, kept / "ledger.parquet")
-    return Run(path, summary_in(manifest, path), metrics.frame(), ledger.frame())
+def read_finished_run(path: Path, manifest: dict[str, Any]) -> Run:
+    """The result of a run that is already finished."""
+    checkpoint = path / manifest["folder"]
+    check_hashes(path, manifest["files"])
+    metrics, ledger = (
+        RowBuffer.read(METRICS, checkpoint / "metrics.parquet"),
+        RowBuffer.read(LEDGER, checkpoint / "ledger.parquet"),
+    )
+    return Run(path, read_summary(manifest, path), metrics.frame(), ledger.frame())

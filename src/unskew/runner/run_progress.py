@@ -1,4 +1,4 @@
-"""A run as a person watches it: a header, a live bar with accuracy and time left, or plain lines without a terminal."""
+"""The progress of a run in a terminal: header and live bar with accuracy and time left; plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-LONG = 60.0  # seconds; a longer run says so after its first round
-LINES = 20  # plain lines of a whole run
+LONG = 60.0  # seconds; the expected duration of a longer run is printed
+LINES = 20  # most plain lines of a run
 
 
 class TerminalDisplay:
-    """Everything goes to standard error, so that standard output stays for results."""
+    """Prints to standard error, because standard output is for results."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True, highlight=False)
@@ -23,8 +23,8 @@ class TerminalDisplay:
             self.console.print(line, soft_wrap=True, markup=False)
         if first:
             self.console.print(f"resume     after round {first}")
-        self._first, self._rounds, self._began, self._said = first, rounds, time.monotonic(), False
-        self._warm = self._began  # end of the first round, which pays for what happens once
+        self._first, self._rounds, self._began, self._estimate_printed = first, rounds, time.monotonic(), False
+        self._warm = self._began  # end of the first round, which includes one-off costs
         if self.console.is_terminal:
             columns = (
                 TextColumn("round"),
@@ -41,7 +41,7 @@ class TerminalDisplay:
 
     def round(self, round: int, accuracy: float | None, best: float) -> None:
         text = f"accuracy {accuracy:5.2f} %  best {best:5.2f} %" if accuracy is not None else f"best {best:5.2f} %"
-        self._say_if_long(round)
+        self._print_estimate_once(round)
         if self._bar:
             self._bar.update(self._task, completed=round, accuracy=text)
         elif round % max(self._rounds // LINES, 1) == 0 or round == self._rounds:
@@ -63,11 +63,13 @@ class TerminalDisplay:
         seconds = self._per_round(round) * (self._rounds - round)
         return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
-    def _say_if_long(self, round: int) -> None:
-        """After the second round, because the first is no measure."""
+    def _print_estimate_once(self, round: int) -> None:
+        """Print the expected duration after the second round, because the first has one-off costs."""
         if round == self._first + 1:
             self._warm = time.monotonic()
-        elif not self._said:
-            self._said, whole = True, self._per_round(round) * (self._rounds - self._first)
-            if whole > LONG:
-                self.console.print(f"time       about {whole / 60:.0f} min in all; Ctrl-C is safe, --resume goes on")
+        elif not self._estimate_printed:
+            self._estimate_printed, total = True, self._per_round(round) * (self._rounds - self._first)
+            if total > LONG:
+                self.console.print(
+                    f"time       about {total / 60:.0f} min in total; Ctrl-C is safe, --resume continues"
+                )

@@ -16,16 +16,16 @@ T = TypeVar("T")
 
 
 def retry_if_nonfinite(
-    engine: Engine, store: ClientStore, before: Snapshot, play: Callable[[], T], check_losses: Callable[[], None]
+    engine: Engine, store: ClientStore, before: Snapshot, run_round: Callable[[], T], check_losses: Callable[[], None]
 ) -> T:
-    """The result of `play` for the round after `before`, once the engine has found all replies to be finite.
+    """The result of `run_round` for the round after `before`, once the engine has verified that all replies are finite.
 
-    `check_losses` may refuse the round; its error comes before one of the round itself.
+    `check_losses` may raise; its error takes precedence over one of the round itself.
     """
-    held = before.versions()
+    versions = before.versions()
     while True:
         try:
-            done = play()
+            result = run_round()
         except Exception:
             if engine.verify_finite():  # otherwise the error may come from numbers that were not checked yet
                 check_losses()
@@ -33,10 +33,10 @@ def retry_if_nonfinite(
         else:
             if engine.verify_finite():
                 check_losses()
-                return done
-        if changed := [place for place, version in before.versions().items() if version != held[place]]:
+                return result
+        if changed := [place for place, version in before.versions().items() if version != versions[place]]:
             raise UserError(
                 f"{' '.join(changed[0])} of the server was changed in place, in a round with a message that is not "
-                "finite; merge, step and collect return a changed copy, so that a round can be played again"
+                "finite; merge, step and collect must return a changed copy, so that a round can be run again"
             )
         store.rollback()

@@ -1,4 +1,4 @@
-"""What the server holds of the messages of a round: added up as declared, in the order of the clients."""
+"""The messages of a round as the server keeps them: added up as declared, in the order of the clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_finite(message: Message) -> bool:
     tensors = [t for t in torch.utils._pytree.tree_leaves(message) if t.is_floating_point()]
     if not tensors:
         return True
-    # A sum is finite only if all its terms are, and takes a tenth of the time; one that is not may be an overflow.
+    # A finite sum proves that all numbers are finite, in a tenth of the time; another sum may only have overflowed.
     if bool(torch.isfinite(torch.stack([t.sum().double() for t in tensors])).all()):
         return True
     return all(bool(torch.isfinite(t).all()) for t in tensors)
@@ -45,7 +45,7 @@ class PartMessages:
         return self._sums[name].finish(mean=True)
 
     def sum(self, name: str) -> Any:
-        """Plain sum over clients."""
+        """Unweighted sum over clients."""
         return self._sums[name].finish(mean=False)
 
     def each(self, name: str) -> list[tuple[int, Any]]:
@@ -61,20 +61,20 @@ class PartMessages:
         clients: list[int],
         weights: list[float],
         sent: dict[str, Value],
-        at: list[int],
+        rows_at: list[int],
         declared: dict[str, Artefact],
     ) -> None:
-        """Take artefacts with a leading axis in, whose row at[i] is that of clients[i]."""
+        """Add artefacts with a leading axis, whose row rows_at[i] is that of clients[i]."""
         self.clients += clients
         for name, value in sent.items():
-            how = declared[name].reduce
-            if how in ("each", "rows"):
-                rows = unstack(value, len(at))
-                self._each.setdefault(name, []).extend((k, rows[i]) for k, i in zip(clients, at))
+            reduce = declared[name].reduce
+            if reduce in ("each", "rows"):
+                rows = unstack(value, len(rows_at))
+                self._each.setdefault(name, []).extend((k, rows[i]) for k, i in zip(clients, rows_at))
                 continue
             if name not in self._sums:
-                self._sums[name] = Sum.like(name, tree_map(lambda t: t[at[0]], value), self.add_up)
-            self._sums[name].add_rows(value, at, weights if how == "mean" else [1.0] * len(at))
+                self._sums[name] = Sum.like(name, tree_map(lambda t: t[rows_at[0]], value), self.add_up)
+            self._sums[name].add_rows(value, rows_at, weights if reduce == "mean" else [1.0] * len(rows_at))
 
 
 class RoundMessages:
@@ -83,7 +83,7 @@ class RoundMessages:
     def __init__(
         self, declared: dict[str, dict[str, Artefact]], weigh_by_rows: bool, add_up: AddUp | None = None
     ) -> None:
-        self._declared, self._by_rows = declared, weigh_by_rows
+        self._declared, self._weigh_by_rows = declared, weigh_by_rows
         self._parts: dict[str, PartMessages] = {name: PartMessages(add_up=add_up) for name in declared}
         self.clients: list[int] = []
 
@@ -91,20 +91,20 @@ class RoundMessages:
         """Add one client's message."""
         self.add_rows([client], [rows], tree_map(lambda t: t[None], message), [0])
 
-    def add_rows(self, clients: list[int], rows: list[int], message: Message, at: list[int]) -> None:
-        """Add messages with a leading axis, all of them finite, whose row at[i] is that of clients[i]."""
+    def add_rows(self, clients: list[int], rows: list[int], message: Message, rows_at: list[int]) -> None:
+        """Add messages with a leading axis, all of them finite, whose row rows_at[i] is that of clients[i]."""
         self.clients += clients
-        weights = [float(n) if self._by_rows else 1.0 for n in rows]
+        weights = [float(n) if self._weigh_by_rows else 1.0 for n in rows]
         for part, sent in message.items():
-            self._parts[part].add_rows(clients, weights, sent, at, self._declared[part])
+            self._parts[part].add_rows(clients, weights, sent, rows_at, self._declared[part])
 
     def of(self, part: str) -> PartMessages:
-        """One part's share of the messages."""
+        """One part's messages."""
         return self._parts[part]
 
 
-def in_order(message: Message, declared: dict[str, dict[str, Artefact]]) -> Message:
-    """The message in the order of the declarations; crossing a process may have mixed it. Refuses the rest by name."""
+def in_declared_order(message: Message, declared: dict[str, dict[str, Artefact]]) -> Message:
+    """The message in the order of the declarations, which crossing a process may change. Refuses undeclared names."""
     for part, sent in message.items():
         check_declared(part, declared.get(part, {}), sent, "up or share")
     return {

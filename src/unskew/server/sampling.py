@@ -1,4 +1,4 @@
-"""Which clients the server asks in a round: a pure function of (seed, round), so every method sees the same clients."""
+"""Sampling of a round's clients: a pure function of (seed, round), so that every method sees the same clients."""
 
 from __future__ import annotations
 
@@ -10,60 +10,60 @@ from itertools import islice
 import numpy as np
 
 from unskew.base.keyed_rng import generator
-from unskew.base.per_client import MANY
+from unskew.base.per_client import MANY_CLIENTS
 
 
 @dataclass(frozen=True)
 class Absence:
-    """Clients that cannot be reached in rounds first..last-1."""
+    """Clients that cannot be reached in rounds first..end-1."""
 
     clients: tuple[int, ...]
     first: int
-    last: int
+    end: int
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Who is present and who is asked to train, by round."""
+    """Present, absent and sampled clients by round."""
 
     seed: int
     clients: int
     participation: float
     absences: tuple[Absence, ...] = ()
-    released: bool = False  # sample as the code of FLea and FedLMD does: from the number of the round alone
+    released: bool = False  # sample as the code of FLea and FedLMD does: from the round number alone
 
     @property
-    def cohort(self) -> int:
-        """How many clients are sampled in a round where all are present."""
+    def clients_per_round(self) -> int:
+        """How many clients are sampled in a round in which all are present."""
         return max(int(self.participation * self.clients), 1)
 
     def absent(self, round: int) -> list[int]:
         """Clients that cannot be reached in this round."""
-        return sorted({k for a in self.absences if a.first <= round < a.last for k in a.clients})
+        return sorted({k for a in self.absences if a.first <= round < a.end for k in a.clients})
 
     def sampled(self, round: int) -> list[int]:
-        """As many as a cohort has, drawn among those present; fewer only if fewer are present."""
+        """`clients_per_round` clients drawn among those present, or all of them if fewer are present."""
         return list(_sampled(self, round))
 
     def _shuffled_clients(self, round: int) -> Iterator[int]:
-        if self.released:  # what their choice() takes the head of
+        if self.released:  # their choice() takes the first ones of this permutation
             return map(int, np.random.RandomState(round - 1).permutation(self.clients))
         rng = generator(self.seed, round, "participants")
-        if self.clients > MANY:
+        if self.clients > MANY_CLIENTS:
             return _lazy_shuffle(rng, self.clients)
         return map(int, rng.permutation(self.clients))
 
 
-@lru_cache(maxsize=4)  # a round is asked for while it is prefetched, when it is played, and when it is scored
+@lru_cache(maxsize=4)  # each round is requested three times: for prefetching, running and scoring
 def _sampled(sampling: Sampling, round: int) -> tuple[int, ...]:
-    away = set(sampling.absent(round))
-    # One order for all clients, so that an absence changes nobody else's turn.
-    present = (k for k in sampling._shuffled_clients(round) if k not in away)
-    return tuple(sorted(islice(present, sampling.cohort)))
+    absent = set(sampling.absent(round))
+    # Shuffle absent clients too, so that an absence never removes a present client from the sample.
+    present = (k for k in sampling._shuffled_clients(round) if k not in absent)
+    return tuple(sorted(islice(present, sampling.clients_per_round)))
 
 
 def _lazy_shuffle(rng: np.random.Generator, count: int) -> Iterator[int]:
-    """0..count-1 in random order, drawn as needed: a Fisher-Yates shuffle that stores only the moved places."""
+    """0..count-1 in random order, drawn as needed: a Fisher-Yates shuffle that stores only the moved entries."""
     moved: dict[int, int] = {}
     for place in range(count):
         other = int(rng.integers(place, count))

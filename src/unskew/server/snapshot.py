@@ -1,4 +1,4 @@
-"""What the server remembers between rounds, and what a round tells the run."""
+"""The server's state between rounds, and the report of a round to the run."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from unskew.wire.ledger import Ledger
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything a run remembers between rounds, besides the clients' state."""
+    """Everything a run keeps between rounds, except the clients' state."""
 
     round: int
     model: State
     parts: Tree
-    seen: frozenset[int]  # clients that have taken part
+    seen: frozenset[int]  # clients that answered in some round
     ledger: Ledger
-    met: dict[str, frozenset[int]] = field(default_factory=dict)  # part -> whose answer its newcomers' exchange has
-    sampled: frozenset[int] = frozenset()  # clients that this round asked
-    answered: frozenset[int] = frozenset()  # those whose reply was taken in
+    newcomers_met: dict[str, frozenset[int]] = field(default_factory=dict)  # part -> clients in its newcomers' exchange
+    sampled: frozenset[int] = frozenset()  # clients that were asked in this round
+    answered: frozenset[int] = frozenset()  # clients whose reply was accepted
     absent: frozenset[int] = frozenset()  # clients that could not be reached, or were sampled and did not answer
 
     def versions(self) -> dict[tuple[str, str], int]:
-        """How often each of its tensors was written to, by part and name."""
-        held = {"the model's": self.model} | self.parts
-        return {(part, name): t._version for part, state in held.items() for name, t in flatten(state).items()}
+        """The version counter of each tensor, by part and name: it counts in-place writes."""
+        states = {"the model's": self.model} | self.parts
+        return {(part, name): t._version for part, state in states.items() for name, t in flatten(state).items()}
 
 
 class Refusal(NamedTuple):
-    """A reply that was not used, and why; client -1 if there is no such client."""
+    """A refused reply and the reason; client -1 if there is no such client."""
 
     client: int
     phase: str
@@ -39,18 +39,17 @@ class Refusal(NamedTuple):
 
 @dataclass
 class RoundReport:
-    """What a round tells the runner: loss terms of each client, what was refused, and numbers about the server."""
+    """The report of a round to the runner: loss terms of each client, refusals, and numbers about the server."""
 
     terms: dict[int, dict[str, float]] = field(default_factory=dict)
     refused: list[Refusal] = field(default_factory=list)
-    dropped: list[int] = field(default_factory=list)  # clients that were asked and whose reply was refused
+    refused_clients: list[int] = field(default_factory=list)  # asked clients whose reply was refused
     below_quorum: bool = False  # too few answers: the model stayed as it was
-    answered: set[int] = field(default_factory=set)  # clients whose training was taken in
+    answered: set[int] = field(default_factory=set)  # clients whose training was accepted
+    numbers: dict[str, float] = field(default_factory=dict)  # part/name
 
     def clear(self) -> None:
-        """Forget an attempt at the round."""
-        for kept in (self.terms, self.refused, self.dropped, self.numbers, self.answered):
-            kept.clear()
+        """Discard an attempt at the round."""
+        for collection in (self.terms, self.refused, self.refused_clients, self.numbers, self.answered):
+            collection.clear()
         self.below_quorum = False
-
-    numbers: dict[str, float] = field(default_factory=dict)  # part/name

@@ -1,4 +1,4 @@
-"""Where clients' state rests between rounds: in the memory of a device, or in a file for each client."""
+"""Storage of clients' state between rounds: in the memory of a device, or in a file for each client."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from unskew.base.tree import Tree, flatten_parts, tree_map, unflatten_parts
 
 
 class StoredState(Protocol):
-    """One client's state at rest."""
+    """One client's stored state."""
 
     def tree(self) -> Tree: ...
 
 
 class Storage(Protocol):
-    """Takes a state in; what is no longer referred to is gone."""
+    """Stores states; a state is deleted once nothing refers to its `StoredState`."""
 
-    def keep(self, tree: Tree) -> StoredState: ...
+    def store(self, tree: Tree) -> StoredState: ...
 
     def close(self) -> None: ...
 
 
 class MemoryStorage:
-    """On a device: the GPU if all would fit, else the host."""
+    """On a device: the GPU if all states would fit, else the host."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def keep(self, tree: Tree) -> StoredState:
-        return _Held(tree_map(lambda t: _own(t.detach().to(self._device)), tree))
+    def store(self, tree: Tree) -> StoredState:
+        return _StoredInMemory(tree_map(lambda t: _copy_if_view(t.detach().to(self._device)), tree))
 
     def close(self) -> None:
         pass
 
 
-class _Held:
+class _StoredInMemory:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
@@ -53,29 +53,29 @@ class _Held:
 
 
 class DiskStorage:
-    """In files of a folder that is made when the first state comes and removed at the end.
+    """In files of a folder that is created with the first state and removed at the end.
 
-    No file is written for ever: a checkpoint has its own copies, and a run that goes on begins with those.
+    The files need not survive the run: a checkpoint has its own copies, and a resumed run starts from those.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """folder: emptied first, because a killed run may have left it; a temporary one without it."""
+        """folder: emptied first, because a killed run may have left it; default: a temporary folder."""
         if folder is not None:
             remove_folder(folder, ignore_errors=True)
         self._folder = folder or Path(tempfile.mkdtemp(prefix="unskew-clients-"))
         self._numbers = itertools.count()
         self._remove = weakref.finalize(self, remove_folder, self._folder, ignore_errors=True)
 
-    def keep(self, tree: Tree) -> StoredState:
+    def store(self, tree: Tree) -> StoredState:
         self._folder.mkdir(parents=True, exist_ok=True)
-        return _File(self._folder / f"{next(self._numbers)}.safetensors", tree)
+        return _StoredInFile(self._folder / f"{next(self._numbers)}.safetensors", tree)
 
     def close(self) -> None:
         self._remove()
 
 
-class _File:
-    """A file that goes with the object."""
+class _StoredInFile:
+    """A file that is deleted with the object."""
 
     def __init__(self, path: Path, tree: Tree) -> None:
         self._path = path
@@ -87,6 +87,6 @@ class _File:
         return unflatten_parts(safetensors.torch.load_file(self._path))
 
 
-def _own(t: Tensor) -> Tensor:
-    """A tensor with memory of its own: one client's row of a stack would keep the whole stack alive."""
+def _copy_if_view(t: Tensor) -> Tensor:
+    """A copy of a view, because one client's row of a stack would keep the whole stack alive."""
     return t.clone() if t.untyped_storage().nbytes() > t.nbytes else t

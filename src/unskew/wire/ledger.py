@@ -1,4 +1,4 @@
-"""The ledger: who sent what to whom, when, and how many bytes. Costs, exposure and the audit read nothing else."""
+"""The ledger: every message's sender, receiver, round and bytes. Costs, exposure and the audit read only the ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from unskew.base.tree import Value, as_state, size_in_bytes
 from unskew.protocol.part import Artefact
 
-REFUSED = "refused"  # the kind of a refused reply's row, whose artefact is the reason
+REFUSED = "refused"  # kind of the entry of a refused reply; its `artefact` is the reason
 
 
 class LedgerEntry(NamedTuple):
@@ -32,95 +32,100 @@ class LedgerEntry(NamedTuple):
 
 
 class LedgerMessage(NamedTuple):
-    """An entry with what it stands for: what an observer on the wire would have, and all he would have."""
+    """An entry with its value: exactly what an observer of the connection would see."""
 
     entry: LedgerEntry
-    reduce: str  # how far it may be added up on the way
+    reduce: str  # the artefact's `reduce`
     value: Value
 
 
-Keeps = Callable[[int, int], bool]  # (round, client): whether what the entries stand for is kept
+RecordFilter = Callable[[int, int], bool]  # (round, client) -> whether to record the values, not only their bytes
 
 
-def nothing(round: int, client: int) -> bool:
+def record_no_values(round: int, client: int) -> bool:
     return False
 
 
 @dataclass
 class Ledger:
-    """Entries of one round, the totals of the run, and who holds which lasting artefact.
+    """Entries of one round, the run's totals, and which clients hold a copy of which lasting artefact.
 
-    Recording is done here and nowhere else, so that no record can hold more than the ledger lists.
+    Messages are recorded only here, so no record can hold more than the ledger lists.
     """
 
     entries: list[LedgerEntry] = field(default_factory=list)
     bytes_up: int = 0
     bytes_down: int = 0
     holders: dict[str, dict[str, list[int] | str]] = field(default_factory=dict)
-    keeps: Keeps = nothing
-    kept: list[LedgerMessage] = field(default_factory=list)
+    should_record: RecordFilter = record_no_values
+    recorded: list[LedgerMessage] = field(default_factory=list)
 
-    def up(self, round: int, phase: str, client: int, part: str, name: str, artefact: Artefact, value: Value) -> None:
-        """A client sent something."""
+    def record_up(
+        self, round: int, phase: str, client: int, part: str, name: str, artefact: Artefact, value: Value
+    ) -> None:
+        """A client sent an artefact."""
         entry = LedgerEntry(round, phase, client, "up", part, name, artefact.kind, size_in_bytes(value))
         self.bytes_up += entry.bytes
-        self._enter([entry], artefact, value)
+        self._add([entry], artefact, value)
 
-    def up_rows(
+    def record_up_many(
         self, round: int, phase: str, clients: Iterable[int], columns: Sequence[tuple[str, str, str, int]]
     ) -> None:
-        """Several clients sent the same things, each (part, name, kind, bytes); none of it is kept."""
+        """Several clients sent the same artefacts, each (part, name, kind, bytes); their values are not recorded."""
         new = [LedgerEntry(round, phase, k, "up", *column) for k in clients for column in columns]
         self.entries += new
         self.bytes_up += sum(entry.bytes for entry in new)
 
-    def refuse(self, round: int, phase: str, client: int, reason: str, bytes: int) -> None:
-        """A reply was refused: the reason, and its bytes where what it held is not listed."""
+    def record_refusal(self, round: int, phase: str, client: int, reason: str, bytes: int) -> None:
+        """A reply was refused for a reason; `bytes` counts its content unless other entries list it."""
         self.entries.append(LedgerEntry(round, phase, client, "up", "", reason, REFUSED, bytes))
         self.bytes_up += bytes
 
-    def down(
+    def record_down(
         self, round: int, phase: str, clients: Iterable[int], part: str, name: str, artefact: Artefact, value: Value
     ) -> None:
-        """The server sent the same thing to several clients; a lasting one only to those whose copy is old."""
-        receivers = self._outdated(f"{part}/{name}", clients, value) if artefact.lasting else clients
+        """The server sent the same artefact to several clients; a lasting one only to those without a current copy."""
+        receivers = self._without_copy(f"{part}/{name}", clients, value) if artefact.lasting else clients
         kind, size = artefact.kind, size_in_bytes(value)
         new = [LedgerEntry(round, phase, k, "down", part, name, kind, size) for k in receivers]
         self.bytes_down += size * len(new)
-        self._enter(new, artefact, value)
+        self._add(new, artefact, value)
 
-    def _enter(self, new: list[LedgerEntry], artefact: Artefact, value: Value) -> None:
+    def _add(self, new: list[LedgerEntry], artefact: Artefact, value: Value) -> None:
         self.entries += new
-        self.kept += [
-            LedgerMessage(entry, artefact.reduce, value) for entry in new if self.keeps(entry.round, entry.client)
+        self.recorded += [
+            LedgerMessage(entry, artefact.reduce, value)
+            for entry in new
+            if self.should_record(entry.round, entry.client)
         ]
 
-    def _outdated(self, name: str, clients: Iterable[int], value: Value) -> list[int]:
-        print_of = fingerprint(value)
+    def _without_copy(self, name: str, clients: Iterable[int], value: Value) -> list[int]:
+        """The clients that do not hold this value yet; from now on they do."""
+        digest = fingerprint(value)
         record = self.holders.get(name)
-        if record is None or record["fingerprint"] != print_of:
-            record = self.holders[name] = {"fingerprint": print_of, "clients": []}
-        have = record["clients"]
-        fresh = [k for k in clients if k not in have]
-        record["clients"] = sorted([*have, *fresh])
-        return fresh
+        if record is None or record["fingerprint"] != digest:
+            record = self.holders[name] = {"fingerprint": digest, "clients": []}
+        holders = record["clients"]
+        receivers = [k for k in clients if k not in holders]
+        record["clients"] = sorted([*holders, *receivers])
+        return receivers
 
-    def next(self, keeps: Keeps = nothing) -> Ledger:
-        """An empty page that carries the totals on; this one stays as it is."""
-        return Ledger([], self.bytes_up, self.bytes_down, {k: dict(v) for k, v in self.holders.items()}, keeps)
+    def for_next_round(self, should_record: RecordFilter = record_no_values) -> Ledger:
+        """A new ledger without entries that continues the totals; this one is not changed."""
+        return Ledger([], self.bytes_up, self.bytes_down, {k: dict(v) for k, v in self.holders.items()}, should_record)
 
 
-@lru_cache(maxsize=4096)
-def number(rows: int) -> Tensor:
-    """What a client says of its size; many have the same."""
+@lru_cache(maxsize=4096)  # many clients have equally many rows
+def row_count_tensor(rows: int) -> Tensor:
+    """A client's number of rows, as the tensor that it sends."""
     return torch.tensor(rows)
 
 
 def fingerprint(value: Value) -> str:
-    """Equal for equal numbers, whatever holds them."""
+    """A hash of the names, dtypes, shapes and bytes: equal for equal values on any device."""
     digest = hashlib.blake2b(digest_size=16)
     for name, leaf in sorted(as_state(value).items()):
         digest.update(str((name, leaf.dtype, tuple(leaf.shape))).encode())
-        # A view of the bytes: a copy of them would double the memory that a data set takes.
+        # A view of the bytes: `tobytes()` would copy, and double the memory of a shared dataset.
         digest.update(leaf.detach().cpu().contiguous().numpy().reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Attacks by name: each takes a problem and gives what it recovered from it."""
+"""Attacks by name: each takes a problem and returns what it recovered."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from unskew.audit.attacks.dlg import dlg
 from unskew.audit.attacks.idlg import idlg
 from unskew.audit.attacks.ig import ig
 from unskew.audit.problem import Problem, Progress, Recovery
-from unskew.base.errors import UserError, nearest
+from unskew.base.errors import UserError, did_you_mean
+
+AttackFunction = Callable[[Problem, int, int, int, Progress], Recovery]
 
 
 @dataclass(frozen=True)
 class Attack:
-    """A function, the number of iterations its authors give it, and the numbers it computes in."""
+    """An attack function with the number of iterations that its authors use and the dtype it needs."""
 
     name: str
-    run: Callable[[Problem, int, int, int, Progress], Recovery]
+    run: AttackFunction
     iterations: int
     dtype: torch.dtype
 
@@ -27,7 +29,7 @@ class Attack:
 ATTACKS = {
     attack.name: attack
     for attack in (
-        # L-BFGS divides by differences of gradients, which single precision does not resolve near the end.
+        # L-BFGS divides by differences of gradients, which are too small for single precision near convergence.
         Attack("dlg", dlg, 300, torch.float64),
         Attack("idlg", idlg, 300, torch.float64),
         Attack("ig", ig, 4800, torch.float32),
@@ -35,22 +37,35 @@ ATTACKS = {
 }
 
 
-# On what clients share row by row (`privacy.on_shared`): names and training steps.
-ON_SHARED = {"decoder": 7800, "context": 1000}
+# Attacks on data that clients share row by row (`audit_shared.py`): names and training steps.
+SHARED_ATTACKS = {"decoder": 7800, "context": 1000}
 
 
-def find(name: str) -> Attack:
+def attack(
+    name: str, *, iterations: int, dtype: torch.dtype = torch.float32
+) -> Callable[[AttackFunction], AttackFunction]:
+    """Register a function (problem, tries, iterations, seed, progress) -> Recovery as an attack on updates."""
+
+    def register(run: AttackFunction) -> AttackFunction:
+        ATTACKS[name] = Attack(name, run, iterations, dtype)
+        return run
+
+    return register
+
+
+def attack_by_name(name: str) -> Attack:
     """The attack of that name on updates."""
     if name not in ATTACKS:
-        known = [*ATTACKS, *ON_SHARED]
-        raise UserError(f"attack: expected one of {', '.join(known)}, found {name!r}{nearest(name, known)}")
+        known = [*ATTACKS, *SHARED_ATTACKS]
+        raise UserError(f"attack: expected one of {', '.join(known)}, found {name!r}{did_you_mean(name, known)}")
     return ATTACKS[name]
 
 
-def chosen(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Attacks on updates and attacks on what is shared, of those that were named.
+def split_attacks(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split attack names into attacks on updates and attacks on data shared row by row.
 
-    >>> chosen(("decoder", "ig"))
+    >>> split_attacks(("decoder", "ig"))
     (('ig',), ('decoder',))
     """
-    return tuple(find(name).name for name in names if name not in ON_SHARED), tuple(n for n in names if n in ON_SHARED)
+    on_updates = tuple(attack_by_name(name).name for name in names if name not in SHARED_ATTACKS)
+    return on_updates, tuple(name for name in names if name in SHARED_ATTACKS)

@@ -5,10 +5,10 @@
     (3)  L-BFGS, learning rate 1, 300 iterations of 20 evaluations
 
 Paper: Zhu, Liu, Han, "Deep Leakage from Gradients", NeurIPS 2019.
-Needs second derivatives: nets with ReLU have none almost everywhere, and the attack stalls there. Some starts diverge,
-so it is tried from several. An attack that fails proves nothing.
-Differs: the loss is the method's own, and for several local steps the gradient is the unrolled mean (`privacy.unroll`);
-a step of (3) that does not lower the loss is halved (`attacks.lbfgs`).
+Needs second derivatives, which are zero almost everywhere for ReLU nets, so the attack stalls there. Some starts
+diverge, so it is tried from several. A failed attack proves nothing.
+Differs: the loss is the method's own, and for several local steps the gradient is the mean of `unrolled_training.py`;
+a step of (3) that does not lower the loss is halved (`lbfgs.py`).
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ import torch
 from torch import Tensor
 
 from unskew.audit.attacks.lbfgs import minimise
-from unskew.audit.problem import Problem, Progress, Recovery, quiet
+from unskew.audit.problem import Problem, Progress, Recovery, no_progress
 from unskew.audit.unrolled_training import ClientSecrets
 from unskew.base.tree import State
 
 
-def squares(guess: State, target: State) -> Tensor:
+def squared_distance(guess: State, target: State) -> Tensor:
     """(2)."""
     return torch.stack([(guess[name] - t).square().sum() for name, t in target.items()]).sum()
 
 
-def dlg(problem: Problem, tries: int, iterations: int, seed: int, progress: Progress = quiet) -> Recovery:
-    """Rows and labels at once."""
+def dlg(problem: Problem, tries: int, iterations: int, seed: int, progress: Progress = no_progress) -> Recovery:
+    """Recover rows and labels together."""
     n, classes, row = problem.n, problem.classes, problem.shape
     x0 = problem.noise(tries, seed, n, *row)  # (1)
     l0 = problem.noise(tries, seed + 1, n, classes)
 
-    def loss(hidden: list[ClientSecrets], target: State, x: Tensor, logits: Tensor) -> Tensor:
-        return squares(problem.guess(hidden, x, logits.softmax(1)), target)  # (2)
+    def loss(secrets: list[ClientSecrets], target: State, x: Tensor, logits: Tensor) -> Tensor:
+        return squared_distance(problem.simulate(secrets, x, logits.softmax(1)), target)  # (2)
 
     split = x0[0, 0].numel()
-    slope = problem.again(loss, (x0, l0))
+    loss_and_grad = problem.captured_loss_and_grad(loss, (x0, l0))
 
-    def both(flat: Tensor) -> tuple[Tensor, Tensor]:
+    def value_and_grad(flat: Tensor) -> tuple[Tensor, Tensor]:
         x, logits = flat[:, :split].reshape(x0.shape), flat[:, split:].reshape(l0.shape)
-        values, grads = slope(x, logits)
+        values, grads = loss_and_grad(x, logits)
         return values.flatten(), torch.cat([g.reshape(len(flat), -1) for g in grads], 1)
 
     start = torch.cat([t.reshape(problem.count * tries, -1) for t in (x0, l0)], 1)
-    flat, value = minimise(both, start, iterations, progress)  # (3)
+    flat, value = minimise(value_and_grad, start, iterations, progress)  # (3)
     y = flat[:, split:].reshape(l0.shape).argmax(-1)
     return Recovery(flat[:, :split].reshape(x0.shape), y, value.reshape(problem.count, tries))

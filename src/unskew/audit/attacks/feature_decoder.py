@@ -1,4 +1,4 @@
-"""Decoder (FLea 2024): learn to undo the head on rows of one's own, and apply that to the features that were shared.
+"""Decoder (FLea 2024): train a decoder of features on the attacker's own rows and apply it to the shared features.
 
     (1)  f = h(x)                                         frozen head up to the cut, rows as the model takes them
     (2)  d(f) = conv1x1 32 -> deconv3x3 32, stride 2 -> conv3x3 32, stride 2 -> conv1x1 channels     no activations
@@ -7,12 +7,12 @@
 
 Paper: Xia, Ghosh, Qiu, Mascolo, "FLea: Addressing Data Scarcity and Label Skew in Federated Learning via
 Privacy-preserving Feature Augmentation", KDD 2024, appendix D.
-(2) is linear: it finds what a linear map can, and a deeper net may find more. An attack that fails proves nothing.
-Differs: the paper's decoder learns from all training rows, this one from those of clients that are not attacked. Adam
+(2) is linear, so a deeper net may recover more. A failed attack proves nothing.
+Differs: the paper's decoder is trained on all training rows, this one on those of clients that are not attacked. Adam
 in place of SGD with momentum, and features standardised by channel, which a linear map can undo: both only help the
-attacker. His rows are not augmented. Features smaller than the rows are enlarged first; those that are larger in some
-direction, or no images, get a single linear layer in place of (2): making them smaller would throw away what they tell.
-Rows that are no pixels are learned as the model takes them.
+attacker. Its rows are not augmented. Features smaller than the rows are upsampled first; features that are larger in
+some direction, or are not images, get a single linear layer in place of (2), because downsampling would lose
+information. Rows that are not pixels are reconstructed in the model's normalised space.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unskew.audit.problem import Progress, quiet
+from unskew.audit.problem import Progress, no_progress
 from unskew.audit.replayed_run import ReplayedRun
 from unskew.audit.shared_data import SharedArtefact
 
 BATCH, RATE, WIDTH = 128, 1e-3, 32
-FIRST = 512  # rows from which the features' scale is taken
-TOLD = 20  # times that the training error is kept
+SCALE_ROWS = 512  # rows that determine mean and scale of the features
+ERROR_POINTS = 20  # points of the training curve that are kept
 
 
 class DecoderResult(NamedTuple):
-    """Rows [n, ...] as the model takes them, the training error by time [TOLD], and how many rows it was taught."""
+    """Rows [n, ...] in the model's input space, the training errors [ERROR_POINTS], and the number of training rows."""
 
     rows: Tensor
     errors: Tensor
-    taught: int
+    train_rows: int
 
 
-def net(features: tuple[int, ...], row: tuple[int, ...]) -> nn.Sequential:
+def build_decoder(features: tuple[int, ...], row: tuple[int, ...]) -> nn.Sequential:
     """(2)."""
     if len(features) != 3 or len(row) != 3 or any(f > r for f, r in zip(features[1:], row[1:])):
         size = int(torch.tensor(features).prod()), int(torch.tensor(row).prod())
@@ -55,42 +55,43 @@ def net(features: tuple[int, ...], row: tuple[int, ...]) -> nn.Sequential:
     )
 
 
-def decoder(shared: SharedArtefact, steps: int, seed: int, progress: Progress = quiet) -> DecoderResult:
-    """What the shared features show of the rows behind them."""
-    world, client_rows = shared.world, shared.world.context.client_rows
-    own = shared.others(seed)
-    first = shared.made(client_rows.x, own[:FIRST, None])  # (1)
-    along = tuple(i for i in range(first.ndim) if i != 1)
-    mean, scale = first.mean(along, keepdim=True), first.std(along, keepdim=True).nan_to_num(1.0).clamp_min(1e-6)
+def decode_features(shared: SharedArtefact, steps: int, seed: int, progress: Progress = no_progress) -> DecoderResult:
+    """Reconstruct the rows behind the shared features."""
+    replayed, client_rows = shared.replayed, shared.replayed.context.client_rows
+    own = shared.attacker_rows(seed)
+    first = shared.make_items(client_rows.x, own[:SCALE_ROWS, None])  # (1)
+    dims = tuple(i for i in range(first.ndim) if i != 1)
+    mean, scale = first.mean(dims, keepdim=True), first.std(dims, keepdim=True).nan_to_num(1.0).clamp_min(1e-6)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        guess = net(tuple(first.shape[1:]), tuple(client_rows.x.shape[1:])).to(first)
-    # Channels innermost take more than a third from a step on a CPU (CIFAR-10, one thread: 690 to 410 ms).
-    inner = first.ndim == 4 and first.device.type == "cpu"
-    layout = torch.channels_last if inner else torch.contiguous_format
-    optimiser = torch.optim.Adam(guess.parameters(), RATE)
+        decoder = build_decoder(tuple(first.shape[1:]), tuple(client_rows.x.shape[1:])).to(first)
+    # Channels last makes a step on a CPU more than a third faster (CIFAR-10, one thread: 690 to 410 ms).
+    channels_last = first.ndim == 4 and first.device.type == "cpu"
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    optimiser = torch.optim.Adam(decoder.parameters(), RATE)
     generator = torch.Generator().manual_seed(seed)
     errors: list[Tensor] = []
     for step in range(steps):
         rows = own[torch.randint(len(own), (min(BATCH, len(own)),), generator=generator)]
-        features = (shared.made(client_rows.x, rows[:, None]) - mean) / scale
-        loss = F.mse_loss(guess(features.contiguous(memory_format=layout)), _taught(world, rows).to(features))  # (3)
+        features = (shared.make_items(client_rows.x, rows[:, None]) - mean) / scale
+        target = _target_pixels(replayed, rows).to(features)
+        loss = F.mse_loss(decoder(features.contiguous(memory_format=layout)), target)  # (3)
         optimiser.zero_grad()
         torch.autograd.backward(loss)
         optimiser.step()
         errors.append(loss.detach())
         progress(step + 1, steps)
     with torch.no_grad():
-        found = guess((shared.items - mean) / scale)
-    chunks = torch.stack(errors).tensor_split(min(TOLD, steps))
-    box = world.box(found)
-    rows = found if box is None else box.low + found * (box.high - box.low)
+        decoded = decoder((shared.items - mean) / scale)
+    chunks = torch.stack(errors).tensor_split(min(ERROR_POINTS, steps))
+    limits = replayed.pixel_range(decoded)
+    rows = decoded if limits is None else limits.low + decoded * (limits.high - limits.low)
     return DecoderResult(rows, torch.stack([chunk.mean() for chunk in chunks]), len(own))
 
 
-def _taught(world: ReplayedRun, rows: Tensor) -> Tensor:
-    """Pixels of training rows; rows that have none as the model takes them."""
-    client_rows = world.context.client_rows
+def _target_pixels(replayed: ReplayedRun, rows: Tensor) -> Tensor:
+    """Training rows as pixels in [0, 1], or as model inputs if they are not pixels."""
+    client_rows = replayed.context.client_rows
     x = client_rows.prepare(client_rows.x[rows.to(client_rows.x.device)])
-    pixels = world.unit(x)
+    pixels = replayed.unit(x)
     return x if pixels is None else pixels

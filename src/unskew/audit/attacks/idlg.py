@@ -1,51 +1,53 @@
-"""iDLG (Zhao et al. 2020): DLG with the labels read off the last layer first, so that only rows are searched.
+"""iDLG (Zhao et al. 2020): DLG with labels inferred from the last layer first, so that only rows are optimised.
 
-    (1)  y = labels by `attacks.labels`, or known
+    (1)  y = labels by `label_inference.py`, or known
     (2)  min over x'  sum over all tensors || grad L(x', y) - G* ||^2,   x' ~ N(0, 1) at first
     (3)  L-BFGS as in DLG
 
 Paper: Zhao, Mopuri, Bilen, "iDLG: Improved Deep Leakage from Gradients", 2020.
-The paper's is for one row; for more the labels of (1) may be wrong. An attack that fails proves nothing.
-Differs: as DLG here.
+The paper attacks one row; with more the labels of (1) may be wrong. A failed attack proves nothing.
+Differs: as `dlg.py` does.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from unskew.audit.attacks.dlg import squares
-from unskew.audit.attacks.label_inference import infer_all
+from unskew.audit.attacks.dlg import squared_distance
+from unskew.audit.attacks.label_inference import infer_labels_of_all
 from unskew.audit.attacks.lbfgs import minimise
-from unskew.audit.problem import Problem, Progress, Recovery, quiet
+from unskew.audit.problem import Problem, Progress, Recovery, no_progress
 from unskew.audit.unrolled_training import ClientSecrets
 from unskew.base.errors import UserError
 from unskew.base.tree import State
 
 
 def labels_of(problem: Problem) -> Tensor:
-    """[M, n] what the attacker takes for the labels."""
-    found = problem.labels
-    if found is None:
-        found = infer_all(problem.model, problem.target, problem.classes, problem.n)  # (1)
-    if found is None:
-        raise UserError("the last layer is not in what was seen, so that labels cannot be inferred; try --knows labels")
-    return found
+    """The labels [M, n] that the attacker knows or infers."""
+    labels = problem.labels
+    if labels is None:
+        labels = infer_labels_of_all(problem.model, problem.target, problem.classes, problem.n)  # (1)
+    if labels is None:
+        raise UserError(
+            "labels: expected the last layer in the messages, to infer them, found none; try --knows labels"
+        )
+    return labels
 
 
-def idlg(problem: Problem, tries: int, iterations: int, seed: int, progress: Progress = quiet) -> Recovery:
-    """Rows for labels that are fixed."""
+def idlg(problem: Problem, tries: int, iterations: int, seed: int, progress: Progress = no_progress) -> Recovery:
+    """Recover rows for fixed labels."""
     x0 = problem.noise(tries, seed, problem.n, *problem.shape)
     y = labels_of(problem)[:, None].expand(-1, tries, -1)
 
-    def loss(hidden: list[ClientSecrets], target: State, x: Tensor, y: Tensor) -> Tensor:
-        return squares(problem.guess(hidden, x, y), target)  # (2)
+    def loss(secrets: list[ClientSecrets], target: State, x: Tensor, y: Tensor) -> Tensor:
+        return squared_distance(problem.simulate(secrets, x, y), target)  # (2)
 
-    slope = problem.again(loss, (x0,), (y,))
+    loss_and_grad = problem.captured_loss_and_grad(loss, (x0,), (y,))
 
-    def both(flat: Tensor) -> tuple[Tensor, Tensor]:
-        values, (grads,) = slope(flat.reshape(x0.shape))
+    def value_and_grad(flat: Tensor) -> tuple[Tensor, Tensor]:
+        values, (grads,) = loss_and_grad(flat.reshape(x0.shape))
         return values.flatten(), grads.reshape(len(flat), -1)
 
     start = x0.reshape(problem.count * tries, -1)
-    flat, value = minimise(both, start, iterations, progress)  # (3)
+    flat, value = minimise(value_and_grad, start, iterations, progress)  # (3)
     return Recovery(flat.reshape(x0.shape), y, value.reshape(problem.count, tries))

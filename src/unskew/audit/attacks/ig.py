@@ -8,9 +8,9 @@
 
 Paper: Geiping, Bauermeister, Droege, Moeller, "Inverting Gradients: How easy is it to break privacy in federated
 learning?", NeurIPS 2020.
-The box is where pixels end. (1) does not see the gradient's length: clipping a message's norm is no defence. Labels are
-known or inferred. An attack that fails proves nothing.
-Differs: the loss is the method's own, and for several local steps G' is the unrolled mean (`privacy.unroll`).
+`box` clamps to the range of pixels. (1) ignores the gradient's length, so clipping a message's norm is no defence.
+Labels are known or inferred. A failed attack proves nothing.
+Differs: the loss is the method's own, and for several local steps G' is the mean of `unrolled_training.py`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from unskew.audit.attacks.idlg import labels_of
-from unskew.audit.problem import Problem, Progress, Recovery, quiet
+from unskew.audit.problem import Problem, Progress, Recovery, no_progress
 from unskew.audit.unrolled_training import ClientSecrets
 from unskew.base.tree import State
 
-TV = 1e-4  # the repository's default
+TV = 1e-4  # default of the authors' repository
 RATE = 0.1
-TINY = 1e-30  # under a root: a gradient of zeros has no direction
+TINY = 1e-30  # added under square roots, since a gradient of zeros has no direction
 
 
 def cosine_distance(guess: State, target: State) -> Tensor:
@@ -36,34 +36,34 @@ def cosine_distance(guess: State, target: State) -> Tensor:
 
 
 def total_variation(x: Tensor) -> Tensor:
-    """(2) of rows [n, channels, height, width]; 0 for rows that are no images."""
+    """(2) of rows [n, channels, height, width]; 0 for rows that are not images."""
     if x.ndim != 4:
         return x.new_zeros(())
     return x.diff(dim=-1).abs().mean() + x.diff(dim=-2).abs().mean()
 
 
 def ig(
-    problem: Problem, tries: int, iterations: int, seed: int, progress: Progress = quiet, tv: float = TV
+    problem: Problem, tries: int, iterations: int, seed: int, progress: Progress = no_progress, tv: float = TV
 ) -> Recovery:
-    """Rows for labels that are known or inferred."""
+    """Recover rows for known or inferred labels."""
     x = problem.noise(tries, seed, problem.n, *problem.shape)
     y = labels_of(problem)[:, None].expand(-1, tries, -1)
 
-    def cost(hidden: list[ClientSecrets], target: State, x: Tensor, y: Tensor) -> Tensor:
-        return cosine_distance(problem.guess(hidden, x, y), target) + tv * total_variation(x)
+    def cost(secrets: list[ClientSecrets], target: State, x: Tensor, y: Tensor) -> Tensor:
+        return cosine_distance(problem.simulate(secrets, x, y), target) + tv * total_variation(x)
 
-    def matching(hidden: list[ClientSecrets], target: State, x: Tensor, y: Tensor) -> Tensor:
-        return cosine_distance(problem.guess(hidden, x, y), target)
+    def matching(secrets: list[ClientSecrets], target: State, x: Tensor, y: Tensor) -> Tensor:
+        return cosine_distance(problem.simulate(secrets, x, y), target)
 
     first, second = torch.zeros_like(x), torch.zeros_like(x)
-    slope = problem.again(cost, (x,), (y,))
+    loss_and_grad = problem.captured_loss_and_grad(cost, (x,), (y,))
     for step in range(iterations):
-        _, (grad,) = slope(x)
+        _, (grad,) = loss_and_grad(x)
         x, first, second = _adam(x, grad.sign(), first, second, step, _rate(step, iterations))  # (3)
-        if problem.box is not None:
-            x = torch.minimum(torch.maximum(x, problem.box.low), problem.box.high)
+        if problem.pixel_range is not None:
+            x = torch.minimum(torch.maximum(x, problem.pixel_range.low), problem.pixel_range.high)
         progress(step + 1, iterations)
-    loss, _ = problem.each(matching, (x,), (y,))  # (5)
+    loss, _ = problem.loss_and_grad(matching, (x,), (y,))  # (5)
     return Recovery(x, y, loss)
 
 

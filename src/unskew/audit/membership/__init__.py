@@ -1,1 +1,1 @@
-"""Membership inference: was this row trained on? Scores from a model or an update, and how well they tell."""
+"""Membership inference: was this row trained on? Scores from a model or an update, and their ROC."""

@@ -1,7 +1,7 @@
-"""Membership inference in an audit: on the model that the run left, and on the updates that were recorded.
+"""Membership inference in an audit: on the run's final model and on the recorded updates.
 
-Of the model, members are rows of its clients; of an update, the rows that its sender trained on (or the senders of a
-sum), and scores of all updates are put together. Non-members are rows of the test set.
+The members of a model are the rows of its clients; those of an update are the rows that its sender (or the senders of a
+sum) trained on, and the scores of all updates are pooled. Non-members are rows of the test set.
 """
 
 from __future__ import annotations
@@ -15,51 +15,52 @@ from torch import Tensor
 
 from unskew.audit.attack_cases import AttackCase
 from unskew.audit.leak import Leak
-from unskew.audit.membership.final_model import MOST, on_run
-from unskew.audit.membership.loss_scores import LabelledRows, by_gain, joined
+from unskew.audit.membership.final_model import MAX_ROWS, attack_run
+from unskew.audit.membership.loss_scores import LabelledRows, concatenate, score_by_gain
 from unskew.audit.membership.membership_attack import MembershipResult
 from unskew.audit.membership.roc import roc
 from unskew.audit.replayed_run import ReplayedRun
-from unskew.base.per_client import looked_at
+from unskew.base.per_client import clients_for_statistics
 from unskew.base.tree import State
 
-MESSAGES = 32  # updates that are looked at, evenly over those that there are
+MAX_MESSAGES = 32  # at most so many updates are attacked, evenly spaced over all of them
 
 
-def on_final_model(world: ReplayedRun, shadows: int, seed: int) -> list[MembershipResult]:
-    """By loss, and by so many shadow models."""
-    run, data = world.run, world.prepared.dataset
-    index = world.context.client_rows.index
-    rows = torch.unique(torch.cat([index[k] for k in looked_at(world.context.task.clients)]))
-    drawn = torch.Generator().manual_seed(seed)
-    mine = rows[torch.randperm(len(rows), generator=drawn)[:MOST]]
-    fresh = torch.randperm(len(data.test), generator=drawn)[: 2 * MOST]
-    members = LabelledRows(run.prepare(data.train.x[mine]), data.train.y[mine])
+def attack_final_model(replayed: ReplayedRun, shadow_count: int, seed: int) -> list[MembershipResult]:
+    """Attack the final model by loss and, if shadow_count > 0, by shadow models."""
+    run, data = replayed.run, replayed.prepared.dataset
+    index = replayed.context.client_rows.index
+    rows = torch.unique(torch.cat([index[k] for k in clients_for_statistics(replayed.context.task.clients)]))
+    generator = torch.Generator().manual_seed(seed)
+    chosen_rows = rows[torch.randperm(len(rows), generator=generator)[:MAX_ROWS]]
+    fresh = torch.randperm(len(data.test), generator=generator)[: 2 * MAX_ROWS]
+    members = LabelledRows(run.prepare(data.train.x[chosen_rows]), data.train.y[chosen_rows])
     others = LabelledRows(run.prepare(data.test.x[fresh]), data.test.y[fresh])
-    return on_run(run, members, others, count=shadows, seed=seed)
+    return attack_run(run, members, others, count=shadow_count, seed=seed)
 
 
-def on_updates(world: ReplayedRun, cases: list[AttackCase], seed: int) -> list[MembershipResult]:
-    """By the gain of each row over an update, the scores of all updates together."""
+def attack_updates(replayed: ReplayedRun, cases: list[AttackCase], seed: int) -> list[MembershipResult]:
+    """Attack updates by how much each lowers the loss of a row; the scores of all updates are pooled."""
     if not cases:
         return []
-    every = max(len(cases) // MESSAGES, 1)
-    chosen = list(islice(cases, 0, None, every))[:MESSAGES]
-    true, false = [], []
-    for case, others in zip(chosen, _fresh(world, len(chosen), seed, chosen[0].x)):
+    stride = max(len(cases) // MAX_MESSAGES, 1)
+    chosen = list(islice(cases, 0, None, stride))[:MAX_MESSAGES]
+    member_scores, other_scores = [], []
+    for case, others in zip(chosen, _fresh_rows(replayed, len(chosen), seed, chosen[0].x)):
         members = LabelledRows(case.x, case.y)
         before, after = _before_and_after(case)
-        scores = by_gain(case.replay.model, before, after, joined(members, others))
-        true.append(scores[: len(members)])
-        false.append(scores[len(members) :])
-    return [MembershipResult("loss gain of updates", roc(np.concatenate(true), np.concatenate(false)))]
+        scores = score_by_gain(case.replay.model, before, after, concatenate(members, others))
+        member_scores.append(scores[: len(members)])
+        other_scores.append(scores[len(members) :])
+    curve = roc(np.concatenate(member_scores), np.concatenate(other_scores))
+    return [MembershipResult("loss gain of updates", curve)]
 
 
-def _fresh(world: ReplayedRun, parts: int, seed: int, like: Tensor) -> Iterator[LabelledRows]:
-    """Test rows for each of so many updates, as many as possible up to the most."""
-    test, context = world.prepared.dataset.test, world.context
+def _fresh_rows(replayed: ReplayedRun, parts: int, seed: int, like: Tensor) -> Iterator[LabelledRows]:
+    """Test rows for each of so many updates, in total about MAX_ROWS; they repeat if the test set is smaller."""
+    test, context = replayed.prepared.dataset.test, replayed.context
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))
-    each = max(min(len(test), -(-MOST // parts)), 1)
+    each = max(min(len(test), -(-MAX_ROWS // parts)), 1)
     for i in range(parts):
         rows = order.roll(-i * each)[:each]
         x = context.client_rows.prepare(test.x[rows].to(context.device))
@@ -67,19 +68,19 @@ def _fresh(world: ReplayedRun, parts: int, seed: int, like: Tensor) -> Iterator[
 
 
 def _before_and_after(case: AttackCase) -> tuple[State, State]:
-    """The model that the sender began with, and the one it came to, as far as its update tells."""
+    """The model that the sender started from, and the one after training that its update implies."""
     before = case.replay.received.model
-    way = case.replay.work.lr * case.replay.work.effective_steps(len(case.hidden[0].moments))
-    return before, before | {name: before[name] - way * g for name, g in case.target.items()}
+    total_lr = case.replay.work.lr * case.replay.work.effective_steps(len(case.secrets[0].steps))
+    return before, before | {name: before[name] - total_lr * g for name, g in case.target.items()}
 
 
-def as_leaks(found: list[MembershipResult], method: str, dataset: str, seed: int) -> list[Leak]:
-    """Area and rates as rows; a rate that so few non-members cannot show says what it is instead."""
-    rows = []
-    for one in found:
-        values = [("auc", "", one.roc.auc.value)]
-        for rate in one.roc.rates:
+def membership_leaks(results: list[MembershipResult], method: str, dataset: str, seed: int) -> list[Leak]:
+    """AUC and true positive rates as leaks; the space says so if there are too few non-members for a rate."""
+    leaks = []
+    for result in results:
+        values = [("auc", "", result.roc.auc.value)]
+        for rate in result.roc.rates:
             space = "percent" if rate.resolved else f"percent, without a false positive among {rate.non_members}"
-            values.append((f"tpr@{100 * rate.false_rate:g}%", space, rate.found.value))
-        rows += [Leak(method, "none", one.attack, dataset, -1, -1, *value, seed) for value in values]
-    return rows
+            values.append((f"tpr@{100 * rate.false_rate:g}%", space, rate.tpr.value))
+        leaks += [Leak(method, "none", result.attack, dataset, -1, -1, *value, seed) for value in values]
+    return leaks

@@ -1,4 +1,4 @@
-"""Scores by loss alone: a row that the model finds easy, or that an update made easier, was likely trained on.
+"""Scores from the loss: a row with a small loss, or whose loss an update lowered, was likely trained on.
 
 (1) of a model:    score = -CE(f(w; x), y)                          (Yeom et al. 2018)
 (2) of an update:  score = CE(f(w before; x), y) - CE(f(w after; x), y), the gain of the row
@@ -23,7 +23,7 @@ BATCH = 512
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """Rows as the model takes them, x [n, ...], with labels y [n]."""
+    """Model inputs x [n, ...] with labels y [n]."""
 
     x: Tensor
     y: Tensor
@@ -41,14 +41,14 @@ class LabelledRows:
         return LabelledRows(self.x[index], self.y[index])
 
 
-def joined(first: LabelledRows, second: LabelledRows) -> LabelledRows:
+def concatenate(first: LabelledRows, second: LabelledRows) -> LabelledRows:
     """The rows of both, in order."""
     return LabelledRows(torch.cat([first.x, second.x]), torch.cat([first.y, second.y]))
 
 
 @torch.no_grad()
 def logits(model: Model, state: State, rows: LabelledRows) -> Tensor:
-    """[n, classes] in eval mode, in float64: confident models differ in the last digits."""
+    """Logits [n, classes] in eval mode, as float64 because confident models differ only in the last digits."""
     return torch.cat([model.run(state, rows.x[i : i + BATCH]).double() for i in range(0, len(rows), BATCH)])
 
 
@@ -57,11 +57,11 @@ def losses(model: Model, state: State, rows: LabelledRows) -> Array:
     return F.cross_entropy(logits(model, state, rows), rows.y, reduction="none").cpu().numpy()
 
 
-def by_loss(model: Model, state: State, rows: LabelledRows) -> Array:
+def score_by_loss(model: Model, state: State, rows: LabelledRows) -> Array:
     """(1)"""
     return -losses(model, state, rows)
 
 
-def by_gain(model: Model, before: State, after: State, rows: LabelledRows) -> Array:
+def score_by_gain(model: Model, before: State, after: State, rows: LabelledRows) -> Array:
     """(2)"""
     return losses(model, before, rows) - losses(model, after, rows)

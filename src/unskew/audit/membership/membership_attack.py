@@ -1,42 +1,44 @@
-"""The two attacks on a model or on an update, each as a curve with its name."""
+"""Membership attacks on a model or on an update; each gives a ROC curve."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unskew.audit.membership.loss_scores import LabelledRows, by_gain, by_loss, joined
+from unskew.audit.membership.loss_scores import LabelledRows, concatenate, score_by_gain, score_by_loss
 from unskew.audit.membership.roc import Array, Roc, roc
-from unskew.audit.membership.shadow_models import by_shadow
+from unskew.audit.membership.shadow_models import score_by_shadows
 from unskew.base.tree import State
 from unskew.models.model import Model
 
 
 @dataclass(frozen=True, eq=False)
 class MembershipResult:
-    """What one attack tells members and non-members apart by, and how well."""
+    """The name of an attack and how well it separates members from non-members."""
 
     attack: str
     roc: Roc
 
     @property
-    def words(self) -> str:
-        """In a line."""
-        area = self.roc.auc
-        return f"{self.attack}: AUC {area.value:.3f} [{area.low:.3f}, {area.high:.3f}]; {self.roc.rates[-1].words}"
+    def summary(self) -> str:
+        """One line for users."""
+        auc = self.roc.auc
+        return f"{self.attack}: AUC {auc.value:.3f} [{auc.low:.3f}, {auc.high:.3f}]; {self.roc.rates[-1].summary}"
 
 
-def on_model(
+def attack_model(
     model: Model, state: State, members: LabelledRows, others: LabelledRows, trained: list[State] | None = None
 ) -> list[MembershipResult]:
-    """By loss, and by shadow models where these were trained."""
-    found = [_told("loss threshold", lambda rows: by_loss(model, state, rows), members, others)]
+    """Attack a model by loss and, if there are any, by shadow models."""
+    results = [_evaluate("loss threshold", lambda rows: score_by_loss(model, state, rows), members, others)]
     if trained:
-        found.append(_told("shadow models", lambda rows: by_shadow(model, state, rows, trained), members, others))
-    return found
+        results.append(
+            _evaluate("shadow models", lambda rows: score_by_shadows(model, state, rows, trained), members, others)
+        )
+    return results
 
 
-def on_update(
+def attack_update(
     model: Model,
     before: State,
     after: State,
@@ -44,17 +46,19 @@ def on_update(
     others: LabelledRows,
     trained: list[State] | None = None,
 ) -> list[MembershipResult]:
-    """By the gain in loss, and by shadow updates where these were trained from `before`."""
-    found = [_told("loss gain", lambda rows: by_gain(model, before, after, rows), members, others)]
+    """Attack an update by the loss it gained and, if there are any, by shadow models trained from `before`."""
+    results = [_evaluate("loss gain", lambda rows: score_by_gain(model, before, after, rows), members, others)]
     if trained:
-        shadow = _told("shadow updates", lambda rows: by_shadow(model, after, rows, trained, before), members, others)
-        found.append(shadow)
-    return found
+        shadow = _evaluate(
+            "shadow updates", lambda rows: score_by_shadows(model, after, rows, trained, before), members, others
+        )
+        results.append(shadow)
+    return results
 
 
-def _told(
+def _evaluate(
     attack: str, score: Callable[[LabelledRows], Array], members: LabelledRows, others: LabelledRows
 ) -> MembershipResult:
-    # All candidates at once: a score may depend on the whole set, which must not tell whose row it is.
-    scores = score(joined(members, others))
+    # Score all candidates together: a score may depend on the set, which must not reveal which rows are members.
+    scores = score(concatenate(members, others))
     return MembershipResult(attack, roc(scores[: len(members)], scores[len(members) :]))

@@ -1,7 +1,7 @@
-"""How well scores tell members from others: ROC, AUC, and true positives at few false ones, with intervals.
+"""How well scores separate members from non-members: ROC, AUC, and TPR at low FPR, with bootstrap intervals.
 
-An attack that is right on average may be sure of nobody, and one that is sure of a few rows may be no better than a
-coin on average: hence the rates at 0.1 % and 1 % false positives. Few non-members cannot show 0.1 %, and it is said.
+An attack with a good average may be sure of no row, and one that is sure of a few rows may be no better than chance on
+average: hence the rates at 0.1 % and 1 % false positives. Results say so if there are too few non-members for a rate.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class TruePositiveRate:
-    """Share of members found while at most `false_rate` of the non-members are called members; in percent."""
+    """Percent of the members that are found while at most `false_rate` of the non-members are taken for members."""
 
     false_rate: float
-    found: Interval
+    tpr: Interval
     non_members: int
 
     @property
@@ -41,20 +41,20 @@ class TruePositiveRate:
         return self.non_members * self.false_rate >= 1 - 1e-9
 
     @property
-    def words(self) -> str:
-        """The rate in a line."""
-        value = f"{self.found.value:.1f} % [{self.found.low:.1f}, {self.found.high:.1f}]"
+    def summary(self) -> str:
+        """One line for users."""
+        value = f"{self.tpr.value:.1f} % [{self.tpr.low:.1f}, {self.tpr.high:.1f}]"
         if self.resolved:
             return f"{value} of the members found at {100 * self.false_rate:g} % false positives"
         return (
-            f"{value} of the members found with no false positive: {self.non_members} non-members are too few to tell "
-            f"{100 * self.false_rate:g} %, which takes {round(1 / self.false_rate)}"
+            f"{value} of the members found without a false positive: {self.non_members} non-members are too few to "
+            f"resolve {100 * self.false_rate:g} %, which needs {round(1 / self.false_rate)}"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Roc:
-    """False and true positive rates [points] from (0, 0) to (1, 1), and what is read off them."""
+    """False and true positive rates [points] from (0, 0) to (1, 1), with AUC and rates derived from them."""
 
     false: Array
     true: Array
@@ -65,20 +65,20 @@ class Roc:
 
 
 def roc(members: Array, non_members: Array, draws: int = 500, seed: int = 0) -> Roc:
-    """Of scores that are higher for likely members. Intervals by drawing members and non-members anew, apart."""
-    _check(members, "members")
-    _check(non_members, "non-members")
+    """The ROC of scores that are higher for likely members; the bootstrap resamples members and others separately."""
+    _check_scores(members, "members")
+    _check_scores(non_members, "non-members")
     false, true = curve(members, non_members)
     rng = np.random.default_rng(seed)
-    areas, found = [], []
+    areas, rates_drawn = [], []
     for _ in range(draws):
         drawn = curve(rng.choice(members, len(members)), rng.choice(non_members, len(non_members)))
         areas.append(area(*drawn))
-        found.append([true_at(*drawn, rate) for rate in FALSE_RATES])
+        rates_drawn.append([tpr_at(*drawn, rate) for rate in FALSE_RATES])
     auc = _interval(area(false, true), np.array(areas))
     rates = tuple(
         TruePositiveRate(
-            rate, _interval(100 * true_at(false, true, rate), 100 * np.array(found)[:, i]), len(non_members)
+            rate, _interval(100 * tpr_at(false, true, rate), 100 * np.array(rates_drawn)[:, i]), len(non_members)
         )
         for i, rate in enumerate(FALSE_RATES)
     )
@@ -86,22 +86,22 @@ def roc(members: Array, non_members: Array, draws: int = 500, seed: int = 0) -> 
 
 
 def curve(members: Array, non_members: Array) -> tuple[Array, Array]:
-    """False and true positive rates, one point per distinct score, so that ties are neither won nor lost."""
+    """False and true positive rates, one point per distinct score, so that ties favour neither side."""
     scores = np.concatenate([members, non_members])
     order = np.argsort(-scores, kind="stable")
-    inside = (order < len(members)).astype(float)
+    is_member = (order < len(members)).astype(float)
     ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    true, false = np.cumsum(inside)[ends], np.cumsum(1 - inside)[ends]
+    true, false = np.cumsum(is_member)[ends], np.cumsum(1 - is_member)[ends]
     return np.append(0.0, false / len(non_members)), np.append(0.0, true / len(members))
 
 
 def area(false: Array, true: Array) -> float:
-    """Under the curve, by trapezia: 0.5 is guessing."""
+    """Area under the curve by the trapezoidal rule; 0.5 is guessing."""
     return float(np.sum(np.diff(false) * (true[1:] + true[:-1]) / 2))
 
 
-def true_at(false: Array, true: Array, rate: float) -> float:
-    """The highest true positive rate of a threshold whose false positive rate is within `rate`; not interpolated."""
+def tpr_at(false: Array, true: Array, rate: float) -> float:
+    """The highest true positive rate of a threshold whose false positive rate is at most `rate`; not interpolated."""
     return float(true[false <= rate + 1e-12].max())
 
 
@@ -110,9 +110,9 @@ def _interval(value: float, drawn: Array) -> Interval:
     return Interval(value, float(low), float(high))
 
 
-def _check(scores: Array, whose: str) -> None:
+def _check_scores(scores: Array, group: str) -> None:
     if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
         raise UserError(
-            f"membership: expected finite scores of at least one of the {whose}, found {len(scores)} of which "
+            f"membership: expected finite scores, at least one, of the {group}, found {len(scores)} of which "
             f"{int(np.isfinite(scores).sum())} are finite; a model that diverged cannot be attacked"
         )

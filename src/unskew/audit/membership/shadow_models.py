@@ -1,12 +1,12 @@
-"""The shadow-model attack: how sure would models be of this row that have certainly not seen it?
+"""The shadow-model attack: is the model more confident in a row than models that have certainly not seen it?
 
 (1) phi = log(p_y / (1 - p_y)), the confidence in the row's label, which is roughly normal over models
 (2) shadow models s = 1..S, each trained as the target was on half of the attacker's own rows
 (3) score = (phi of the target - mean_s phi_s) / (std over shadows, pooled over rows)
 
-It is the offline likelihood-ratio attack of Carlini et al. (2022, "LiRA"), with one pooled spread because a handful of
-shadows cannot give every row its own. A row that is easy for everybody scores low, unlike by loss alone.
-Of an update phi is the change from the model before it, and shadows start from that model as the client did.
+It is the offline likelihood-ratio attack of Carlini et al. (2022, "LiRA"), with one pooled standard deviation, because
+a handful of shadow models is too few to estimate one per row. Unlike the loss, it scores a row low that is easy for
+every model. For an update, phi is the change from the model before it, and shadow models start from that model.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from unskew.base.tree import State
 from unskew.models.model import Model
 
 Train = Callable[[LabelledRows, int], State]  # rows and a seed -> the state trained on them
-LEAST = 2
+MIN_SHADOWS = 2
 
 
-def shadows(train: Train, known: LabelledRows, count: int = 8, share: float = 0.5, seed: int = 0) -> list[State]:
-    """(2): states trained on random shares of the rows that the attacker owns; none of them may be a candidate."""
+def train_shadows(train: Train, known: LabelledRows, count: int = 8, share: float = 0.5, seed: int = 0) -> list[State]:
+    """(2): states trained on random subsets of the attacker's rows, none of which may be a candidate."""
     size = round(share * len(known))
-    if count < LEAST or size < 1:
+    if count < MIN_SHADOWS or size < 1:
         raise UserError(
-            f"membership: expected at least {LEAST} shadow models and rows for each, found {count} models and "
+            f"membership: expected at least {MIN_SHADOWS} shadow models and rows for each, found {count} models and "
             f"{len(known)} known rows"
         )
     rng = np.random.default_rng(seed)
@@ -39,20 +39,20 @@ def shadows(train: Train, known: LabelledRows, count: int = 8, share: float = 0.
     return [train(known.take(rows), seed + 1 + i) for i, rows in enumerate(draws)]
 
 
-def by_shadow(
+def score_by_shadows(
     model: Model, state: State, rows: LabelledRows, trained: list[State], before: State | None = None
 ) -> Array:
     """(3) of each candidate row. before: the model that an update started from."""
     start = np.zeros(len(rows)) if before is None else confidence(model, before, rows)
-    mine = confidence(model, state, rows) - start
-    theirs = np.stack([confidence(model, shadow, rows) - start for shadow in trained])
-    spread = float(np.sqrt(theirs.var(axis=0, ddof=1).mean()))
-    return (mine - theirs.mean(axis=0)) / max(spread, 1e-12)
+    target_confidence = confidence(model, state, rows) - start
+    shadow_confidences = np.stack([confidence(model, shadow, rows) - start for shadow in trained])
+    spread = float(np.sqrt(shadow_confidences.var(axis=0, ddof=1).mean()))
+    return (target_confidence - shadow_confidences.mean(axis=0)) / max(spread, 1e-12)
 
 
 def confidence(model: Model, state: State, rows: LabelledRows) -> Array:
-    """(1), from logits and never from probabilities, which round to 1."""
+    """(1), computed from logits because probabilities round to 1."""
     scores: Tensor = logits(model, state, rows)
-    right = scores.gather(1, rows.y[:, None])[:, 0]
+    label = scores.gather(1, rows.y[:, None])[:, 0]
     others = scores.scatter(1, rows.y[:, None], -float("inf")).logsumexp(1)
-    return (right - others).cpu().numpy()
+    return (label - others).cpu().numpy()

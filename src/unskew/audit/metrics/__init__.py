@@ -1,1 +1,1 @@
-"""Metrics of a leak, one idea per file. A value always comes with the space it was taken in, or why there is none."""
+"""Metrics of a leak, one per file. Each returns values with the space they are in, or the reason why it was skipped."""

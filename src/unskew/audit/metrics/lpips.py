@@ -1,8 +1,8 @@
-"""LPIPS v0.1 on AlexNet, from a local weights file: distance of two images as people judge it, 0 for a copy.
+"""LPIPS v0.1 on AlexNet, from a local weights file: perceptual distance of two images, 0 for a copy.
 
 For each of five layers: features of both images, each divided by its norm over channels, the squared difference
-weighted by channel (learned), mean over places; LPIPS is the sum over layers. AlexNet's numbers and VGG's, which the
-papers print, are different scales: the result says `alex` and nothing may be put beside it without saying so.
+weighted by channel (learned), mean over positions; LPIPS is the sum over layers. Papers often print VGG values, whose
+scale differs from AlexNet's: the result is marked `alex` and must not be compared with them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from unskew.base.errors import UserError
 from unskew.data import data_root
 
 FILE = "lpips_alex.npz"
-LEAST = 31  # pixels: below, AlexNet's second pooling has nothing left
+MIN_SIDE = 31  # pixels; with fewer, nothing is left after AlexNet's second pooling
 SHIFT, SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
 # Index in AlexNet, outputs, inputs, kernel, stride and padding of each convolution, and whether pooling comes first.
 LAYERS = (
@@ -33,21 +33,23 @@ LAYERS = (
 
 
 def lpips(true: Tensor, recovered: Tensor, root: Path | None = None) -> MetricValues | SkippedMetric:
-    """Of each image [1 or 3, H, W] with pixels from 0 to 1. root: the data folder, UNSKEW_DATA without it."""
+    """LPIPS of each image [1 or 3, H, W] with pixels in [0, 1]. root: the data folder, by default $UNSKEW_DATA."""
     check_pair(true, recovered)
-    if true.ndim != 4 or true.shape[1] not in (1, 3) or min(true.shape[2:]) < LEAST:
+    if true.ndim != 4 or true.shape[1] not in (1, 3) or min(true.shape[2:]) < MIN_SIDE:
         size = " × ".join(map(str, true.shape[1:]))
-        return SkippedMetric("lpips", f"AlexNet needs pictures of at least {LEAST} × {LEAST} pixels, these are {size}")
+        return SkippedMetric(
+            "lpips", f"AlexNet needs images of at least {MIN_SIDE} × {MIN_SIDE} pixels, these are {size}"
+        )
     path = data_root(root) / FILE
     if not path.is_file():
-        return SkippedMetric("lpips", f"no weights at {path}; put {FILE} into the folder that UNSKEW_DATA names")
+        return SkippedMetric("lpips", f"no weights at {path}; copy {FILE} into the data folder ($UNSKEW_DATA)")
     weights = {name: leaf.to(true.device) for name, leaf in _read(path).items()}
     with torch.no_grad():
         return MetricValues("lpips", "alex", _distance(weights, true, recovered).double())
 
 
 def _distance(weights: dict[str, Tensor], true: Tensor, recovered: Tensor) -> Tensor:
-    """[n]; a grey image stands for three equal channels."""
+    """Distances [n]; a grey image is expanded to three equal channels."""
     shift, scale = (true.new_tensor(c, dtype=torch.float32).view(1, 3, 1, 1) for c in (SHIFT, SCALE))
     pair = [((2 * x.float() - 1).expand(-1, 3, -1, -1) - shift) / scale for x in (true, recovered)]
     total = torch.zeros(len(true), device=true.device)
@@ -61,24 +63,24 @@ def _distance(weights: dict[str, Tensor], true: Tensor, recovered: Tensor) -> Te
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """The tensors of the file, each of its known shape."""
+    """The tensors of the weights file, with their shapes checked."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = {name: torch.from_numpy(file[name].astype(np.float32)) for name in file.files}
+            tensors = {name: torch.from_numpy(file[name].astype(np.float32)) for name in file.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise UserError(f"{path}: expected the weights of LPIPS, found: {error}; put the file there again") from error
-    for name, shape in shapes().items():
-        if name not in found or tuple(found[name].shape) != shape:
-            seen = list(found[name].shape) if name in found else "nothing"
-            raise UserError(f"{path}: expected {name} of shape {list(shape)}, found {seen}; put the file there again")
-    return found
+        raise UserError(f"{path}: expected the weights of LPIPS, found: {error}; copy the file again") from error
+    for name, shape in weight_shapes().items():
+        if name not in tensors or tuple(tensors[name].shape) != shape:
+            actual = list(tensors[name].shape) if name in tensors else "nothing"
+            raise UserError(f"{path}: expected {name} of shape {list(shape)}, found {actual}; copy the file again")
+    return tensors
 
 
-def shapes() -> dict[str, tuple[int, ...]]:
-    """What a weights file must hold."""
-    wanted: dict[str, tuple[int, ...]] = {}
+def weight_shapes() -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor of the weights file."""
+    expected: dict[str, tuple[int, ...]] = {}
     for number, (at, outputs, inputs, kernel, _, _, _) in enumerate(LAYERS):
-        wanted[f"features.{at}.weight"] = (outputs, inputs, kernel, kernel)
-        wanted[f"features.{at}.bias"] = (outputs,)
-        wanted[f"lin{number}.model.1.weight"] = (1, outputs, 1, 1)
-    return wanted
+        expected[f"features.{at}.weight"] = (outputs, inputs, kernel, kernel)
+        expected[f"features.{at}.bias"] = (outputs,)
+        expected[f"lin{number}.model.1.weight"] = (1, outputs, 1, 1)
+    return expected

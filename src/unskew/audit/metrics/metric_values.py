@@ -1,4 +1,4 @@
-"""A metric's values with the space they were taken in, or the reason why there are none."""
+"""A metric's values with the space they are in, or the reason why it was skipped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unskew.base.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class MetricValues:
-    """One value per image. space: what must be said beside the number for it to mean anything."""
+    """One value per image. space: the range, normalisation or backbone without which the value means nothing."""
 
     metric: str
     space: str
@@ -19,20 +19,20 @@ class MetricValues:
 
     @property
     def mean(self) -> float:
-        """Mean of the values of the images, never the value of a mean."""
+        """Mean of the values over the images."""
         return float(self.values.double().mean())
 
 
 @dataclass(frozen=True)
 class SkippedMetric:
-    """A metric that was not computed, and why; nothing else is put in its place."""
+    """A metric that was not computed, and why; no other metric replaces it."""
 
     metric: str
     reason: str
 
 
 def check_pair(true: Tensor, recovered: Tensor) -> None:
-    """Refuse pictures that do not belong together."""
+    """Raise a UserError if true and recovered images differ in shape or number."""
     if true.shape != recovered.shape or true.ndim < 2 or not len(true):
         raise UserError(
             f"metrics: expected as many recovered images as true ones, all of one shape [n, C, H, W], found "

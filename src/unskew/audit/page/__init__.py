@@ -1,1 +1,1 @@
-"""The audit's page: utility, bytes and leakage of one or many runs, in one HTML file that needs nothing else."""
+"""The audit page: utility, bytes and leakage of one or several runs, in one self-contained HTML file."""

@@ -1,4 +1,4 @@
-"""Images as they were and as they came back: a column per image, a row per run and attack, PSNR under each."""
+"""Grids of true and recovered images: a column per image, a row per run and attack, PSNR below each image."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from unskew.audit.metrics.psnr import psnr
 from unskew.audit.page.metric_titles import RECOGNISABLE
 from unskew.audit.page.page_input import label
 
-MOST = 8  # columns
+MAX_COLUMNS = 8
 
 
 @dataclass(frozen=True)
 class GridImage:
-    """A picture, and how close it came."""
+    """One image of a grid, with its PSNR if it is a recovered one."""
 
-    picture: str  # address that holds the data
+    picture: str  # data URL
     text: str = ""
-    back: bool = False
+    recognisable: bool = False
 
 
 @dataclass(frozen=True)
 class GridRow:
-    """A row of pictures under a run's and an attack's name."""
+    """The images that one attack recovered from one run."""
 
     label: str
     attack: str
@@ -40,7 +40,7 @@ class GridRow:
 
 @dataclass(frozen=True)
 class ImageGrid:
-    """The same images under several attacks."""
+    """The same true images under several attacks."""
 
     dataset: str
     note: str
@@ -50,29 +50,29 @@ class ImageGrid:
 
 
 def grids(pictures: Sequence[Pictures]) -> list[ImageGrid]:
-    """One grid for all pictures of the same images."""
+    """One grid for each set of true images."""
     groups: list[list[Pictures]] = []
-    for one in pictures:
-        same = next((g for g in groups if _alike(g[0], one)), None)
+    for attacked in pictures:
+        same = next((g for g in groups if _same_images(g[0], attacked)), None)
         if same is None:
-            groups.append([one])
+            groups.append([attacked])
         else:
-            same.append(one)
+            same.append(attacked)
     return [_grid(group) for group in groups]
 
 
-def _alike(a: Pictures, b: Pictures) -> bool:
+def _same_images(a: Pictures, b: Pictures) -> bool:
     return a.dataset == b.dataset and a.images == b.images and torch.equal(a.true, b.true)
 
 
 def _grid(group: list[Pictures]) -> ImageGrid:
     first = group[0]
     scores = [psnr(p.true, p.recovered, "unit", 1.0).values for p in group]
-    shown = _shown(torch.stack(scores).amax(0))
+    shown = _spread_by_score(torch.stack(scores).amax(0))
     total = len(first.images)
     note = f"{total} image{'s' if total > 1 else ''}."
     if len(shown) < total:
-        note = f"{len(shown)} of {total} images, evenly from the closest to the farthest by the strongest attack."
+        note = f"{len(shown)} of {total} images, evenly spaced from best to worst recovered by the strongest attack."
     lines = [
         GridRow(label(p.method, p.defence), p.attack, tuple(_cell(p.recovered[i], float(s[i])) for i in shown))
         for p, s in zip(group, scores)
@@ -81,12 +81,12 @@ def _grid(group: list[Pictures]) -> ImageGrid:
     return ImageGrid(first.dataset, note, heads, tuple(GridImage(_png(first.true[i])) for i in shown), tuple(lines))
 
 
-def _shown(top: Tensor) -> list[int]:
-    """Which images: all, or some from the best to the worst, so that nobody picks the pretty ones."""
+def _spread_by_score(top: Tensor) -> list[int]:
+    """Indices of all images, or of some evenly spaced from best to worst, so that the selection is not biased."""
     order = top.argsort(descending=True, stable=True).tolist()
-    if len(order) <= MOST:
+    if len(order) <= MAX_COLUMNS:
         return [int(i) for i in order]
-    return [int(order[round(i)]) for i in np.linspace(0, len(order) - 1, MOST)]
+    return [int(order[round(i)]) for i in np.linspace(0, len(order) - 1, MAX_COLUMNS)]
 
 
 def _cell(image: Tensor, score: float) -> GridImage:
@@ -94,10 +94,10 @@ def _cell(image: Tensor, score: float) -> GridImage:
 
 
 def _png(image: Tensor) -> str:
-    """[C, H, W] in [0, 1] as an address with the picture in it; other numbers of channels are shown by their mean."""
+    """An image [C, H, W] in [0, 1] as a data URL; unless it has three channels, their mean is shown in grey."""
     pixels = (image.detach().cpu().float().nan_to_num(0.5).clamp(0, 1) * 255).round().to(torch.uint8)
     grey = pixels.float().mean(0).round().to(torch.uint8).numpy()
-    shown = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy() if len(pixels) == 3 else grey)
+    image_file = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy() if len(pixels) == 3 else grey)
     buffer = BytesIO()
-    shown.save(buffer, format="png")
+    image_file.save(buffer, format="png")
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

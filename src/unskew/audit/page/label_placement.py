@@ -1,11 +1,11 @@
-"""Where names go beside discs: the first place of a few that hides nothing, else the one that hides least."""
+"""Places labels next to discs: at the first of a few positions without overlap, else at the one with the least."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-AIR = 5.0
+GAP = 5.0  # pixels between a disc and its label
 
 
 class LabelBox(NamedTuple):
@@ -17,7 +17,7 @@ class LabelBox(NamedTuple):
     top: float
 
     def overlap(self, other: LabelBox) -> float:
-        """The common area.
+        """Area of the intersection.
 
         >>> LabelBox(0, 0, 4, 4).overlap(LabelBox(3, 2, 9, 9))
         2.0
@@ -32,7 +32,7 @@ class LabelBox(NamedTuple):
 
 
 class Disc(NamedTuple):
-    """A disc in pixels, and the size of its name."""
+    """A disc in pixels, with width and height of its label."""
 
     x: float
     y: float
@@ -44,22 +44,22 @@ class Disc(NamedTuple):
     def box(self) -> LabelBox:
         return LabelBox(self.x - self.radius, self.y - self.radius, self.x + self.radius, self.y + self.radius)
 
-    def places(self) -> list[LabelBox]:
-        """To the right and slightly below, since the line between the best runs leaves upwards; then elsewhere."""
-        out, w, h = self.radius + AIR, self.width, self.height
+    def candidates(self) -> list[LabelBox]:
+        """Positions of the label, best first: right and slightly below, since the Pareto front leaves upwards."""
+        out, w, h = self.radius + GAP, self.width, self.height
         corners = [(out, -0.7 * h), (out, -0.2 * h), (out, -1.2 * h), (out, 0.3 * h), (-out - w, -0.7 * h)]
         corners += [(-w / 2, -out - h), (-w / 2, out), (-out - w, 0.3 * h), (-out - w, -1.2 * h)]
         return [LabelBox(self.x + x, self.y + y, self.x + x + w, self.y + y + h) for x, y in corners]
 
 
-def placed(discs: Sequence[Disc], sheet: LabelBox) -> list[LabelBox]:
-    """A box for each name, in order: off the sheet, on a disc or on another name counts against a place."""
-    taken: list[LabelBox] = []
+def place_labels(discs: Sequence[Disc], sheet: LabelBox) -> list[LabelBox]:
+    """A box for each label, in order, with the least overlap with discs, earlier labels and the edge of the sheet."""
+    placed: list[LabelBox] = []
     for disc in discs:
-        others = [*taken, *(each.box for each in discs)]
-        taken.append(min(disc.places(), key=lambda box: _hidden(box, others, sheet)))
-    return taken
+        others = [*placed, *(each.box for each in discs)]
+        placed.append(min(disc.candidates(), key=lambda box: _overlap_cost(box, others, sheet)))
+    return placed
 
 
-def _hidden(box: LabelBox, others: Sequence[LabelBox], sheet: LabelBox) -> float:
+def _overlap_cost(box: LabelBox, others: Sequence[LabelBox], sheet: LabelBox) -> float:
     return 3 * (box.area - box.overlap(sheet)) + sum(box.overlap(other) for other in others)

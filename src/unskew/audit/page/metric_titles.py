@@ -1,17 +1,17 @@
-"""The metrics that the page knows: their titles, and which way a leak grows."""
+"""The metrics that the page knows: their titles, and whether a higher value is a larger leak."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from unskew.audit.verdict import CLEAR
-from unskew.base.errors import UserError, nearest
+from unskew.audit.verdict import RECOGNISABLE_PSNR
+from unskew.base.errors import UserError, did_you_mean
 
-RECOGNISABLE = CLEAR  # dB: from here on the page calls an image recovered, and says so
+RECOGNISABLE = RECOGNISABLE_PSNR  # dB from which the page counts an image as recovered
 
 
 class MetricTitle(NamedTuple):
-    """A metric as it is printed. rises: a higher value is a larger leak."""
+    """How a metric is printed. rises: a higher value is a larger leak."""
 
     title: str
     rises: bool
@@ -25,32 +25,34 @@ METRICS = {
     "ssim": MetricTitle("SSIM", True, 3),
     "lpips": MetricTitle("LPIPS", False, 3),
     "mse-r": MetricTitle("MSE-R", False, 4),
-    "label accuracy": MetricTitle("labels named", True, 0, "%"),
+    "label accuracy": MetricTitle("label accuracy", True, 0, "%"),
     "dcor": MetricTitle("dCor", True, 3),
-    "dcor baseline": MetricTitle("dCor at random", True, 3),
+    "dcor baseline": MetricTitle("dCor, permuted", True, 3),
     "dcor corrected": MetricTitle("dCor², corrected", True, 3),
     "exposure": MetricTitle("exposure", True, 1, "%"),
     "auc": MetricTitle("membership AUC", True, 3),
-    "context accuracy": MetricTitle("context named", True, 0, "%"),
-    "tpr@0.1%": MetricTitle("members found at 0.1 % false positives", True, 1, "%"),
-    "tpr@1%": MetricTitle("members found at 1 % false positives", True, 1, "%"),
+    "context accuracy": MetricTitle("context accuracy", True, 0, "%"),
+    "tpr@0.1%": MetricTitle("TPR at 0.1 % FPR", True, 1, "%"),
+    "tpr@1%": MetricTitle("TPR at 1 % FPR", True, 1, "%"),
 }
-NO_LEAKS = ("matching loss",)  # what an attack minimises says nothing about what it found; it stays in the rows
+NO_LEAKS = ("matching loss",)  # the attack's own objective is saved, but it does not measure what was recovered
 
 
-def known(metric: str) -> MetricTitle:
-    """The metric of a name."""
+def metric_title(metric: str) -> MetricTitle:
+    """The title of a metric, or a UserError with the known names."""
     if metric not in METRICS:
-        raise UserError(f"metric: expected one of {', '.join(METRICS)}, found {metric!r}{nearest(metric, METRICS)}")
+        raise UserError(
+            f"metric: expected one of {', '.join(METRICS)}, found {metric!r}{did_you_mean(metric, METRICS)}"
+        )
     return METRICS[metric]
 
 
-def column(metric: str, space: str) -> str:
-    """The head of a column: never without the space, and for LPIPS never without the backbone.
+def column_title(metric: str, space: str) -> str:
+    """The header of a column, always with the metric's space, which for LPIPS is the backbone.
 
-    >>> column("psnr", "unit, range 1"), column("lpips", "alex")
+    >>> column_title("psnr", "unit, range 1"), column_title("lpips", "alex")
     ('PSNR, dB (unit, range 1)', 'LPIPS (alex)')
     """
-    found = known(metric)
-    where = f" ({space})" if space not in ("", "percent") else ""
-    return found.title + (f", {found.unit}" if found.unit else "") + where
+    printed = metric_title(metric)
+    suffix = f" ({space})" if space not in ("", "percent") else ""
+    return printed.title + (f", {printed.unit}" if printed.unit else "") + suffix

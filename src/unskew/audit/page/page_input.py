@@ -1,4 +1,4 @@
-"""What the page is made of: runs with their utility and bytes, and what an audit found about them."""
+"""Input of the audit page: runs with their utility and bytes, and the results of their audits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunUtility:
-    """One run: accuracy in percent, bytes sent up and down by all clients together."""
+    """One run: accuracy in percent, and the bytes sent in both directions over all clients."""
 
     method: str
     defence: str
@@ -27,7 +27,7 @@ class RunUtility:
 
     @classmethod
     def of(cls, run: LoadedRun, defence: str = "") -> RunUtility:
-        """Of a finished run, by its last ten rounds."""
+        """Utility of a finished run: mean accuracy of its last ten rounds."""
         total = run.summary.bytes_up + run.summary.bytes_down
         return cls(
             run.config.label, defence, run.config.data.name, run.config.seed, run.summary.mean_last10, float(total)
@@ -36,17 +36,17 @@ class RunUtility:
 
 @dataclass(frozen=True)
 class RocCurve:
-    """Membership inference on one run."""
+    """The result of membership inference on one run."""
 
     method: str
     defence: str
     dataset: str
-    found: MembershipResult
+    result: MembershipResult
 
 
 @dataclass(frozen=True)
 class PageInput:
-    """Everything the page shows. facts: threat models, budgets, what was recorded, a line each."""
+    """Everything that the page shows. facts: threat models, budgets, and how local training was modelled."""
 
     title: str
     runs: tuple[RunUtility, ...]
@@ -59,7 +59,7 @@ class PageInput:
 
 
 def label(method: str, defence: str) -> str:
-    """How the page names a run.
+    """The name of a run on the page.
 
     >>> label("fedavg", "noise"), label("fedavg", "none")
     ('fedavg + noise', 'fedavg')

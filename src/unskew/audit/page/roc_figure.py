@@ -1,4 +1,4 @@
-"""ROC of membership inference on logarithmic axes, where being sure of a few shows."""
+"""ROC of membership inference on logarithmic axes, which show attacks that are sure of only a few rows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from unskew.report.figures.figure_layout import (
     NARROW,
     RULE,
     SERIES,
-    below,
-    heading,
-    sheet,
+    figure_of,
+    new_axes,
     styled,
-    whole,
+    x_title,
+    y_title,
 )
 
 RIGHT = 16
@@ -28,9 +28,9 @@ RIGHT = 16
 
 @styled
 def roc_curves(curves: Sequence[RocCurve], width: float = NARROW) -> Figure:
-    """A line per run and attack; the diagonal is guessing."""
-    axes = sheet(width, 300 if width == NARROW else 400, left=46, right=RIGHT)
-    most = max(c.found.roc.non_members for c in curves)
+    """A curve per run and attack; the diagonal is guessing."""
+    axes = new_axes(width, 300 if width == NARROW else 400, left=46, right=RIGHT)
+    most = max(c.result.roc.non_members for c in curves)
     low = 10.0 ** max(-4, min(-2, math.floor(-math.log10(most))))
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -38,30 +38,30 @@ def roc_curves(curves: Sequence[RocCurve], width: float = NARROW) -> Figure:
     axes.set_ylim(low, 1.02)
     axes.grid(axis="both")
     axes.spines[["left", "bottom"]].set_visible(False)
-    for which in (axes.xaxis, axes.yaxis):
-        which.set_minor_locator(NullLocator())
-        which.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %" if value > 1.5 * low else ""))
     axes.tick_params(axis="both", length=0)
     axes.plot([low, 1], [low, 1], color=RULE, linewidth=1.5)
     middle = low**0.45
     axes.annotate("guessing", (middle, middle), (6, -12), textcoords="offset pixels", color=MUTED)
-    for curve, (colour, dashes) in zip(curves, colours(curves).values()):
-        roc = curve.found.roc
-        first = int(np.flatnonzero(roc.false <= low)[-1])  # what lies left of the axis is one point on it
+    for curve, (colour, dashes) in zip(curves, curve_styles(curves).values()):
+        roc = curve.result.roc
+        first = int(np.flatnonzero(roc.false <= low)[-1])  # all points left of the axis are drawn as one on it
         x, y = np.maximum(roc.false[first:], low), np.maximum(roc.true[first:], low / 2)
-        axes.step(x, y, where="post", color=colour, linestyle=dashes, gid=f"roc {name_of(curve)}")
-    heading(axes, "members found")
-    below(axes, "non-members called members")
-    return whole(axes)
+        axes.step(x, y, where="post", color=colour, linestyle=dashes, gid=f"roc {curve_name(curve)}")
+    y_title(axes, "true positive rate")
+    x_title(axes, "false positive rate")
+    return figure_of(axes)
 
 
-def name_of(curve: RocCurve) -> str:
-    """A run and an attack."""
-    return f"{label(curve.method, curve.defence)} · {curve.found.attack}"
+def curve_name(curve: RocCurve) -> str:
+    """The name of a curve: run and attack."""
+    return f"{label(curve.method, curve.defence)} · {curve.result.attack}"
 
 
-def colours(curves: Sequence[RocCurve]) -> dict[str, tuple[str, object]]:
-    """A colour per curve in order; beyond the palette the dashes change."""
+def curve_styles(curves: Sequence[RocCurve]) -> dict[str, tuple[str, object]]:
+    """Colour and dashes of each curve; the dashes change once the palette is used up."""
     size = len(SERIES)
-    return {f"{i} {name_of(c)}": (SERIES[i % size], DASHES[i // size % len(DASHES)]) for i, c in enumerate(curves)}
+    return {f"{i} {curve_name(c)}": (SERIES[i % size], DASHES[i // size % len(DASHES)]) for i, c in enumerate(curves)}

@@ -1,7 +1,7 @@
-"""Memory that worker processes and their parent both see: what one of them writes is copied in, and out by others.
+"""Memory shared between worker processes and their parent: the writer copies tensors in, the reader copies them out.
 
-Through a pipe it goes in pieces of 64 KiB, with a switch between the processes for each: 6.5 MB took 19 ms of both, and
-take 2 ms here. Who writes sees to it that nothing is overwritten too early (engines/loop/workers.py).
+A pipe transfers 64 KiB at a time and switches processes for each piece: 6.5 MB took both sides 19 ms, and takes 2 ms
+through shared memory. The writer must not overwrite tensors that are still to be read (engines/loop/workers.py).
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from torch import Tensor
 
 from unskew.base.tree import State
 
-ALIGNED = 64  # bytes; any type can begin there
-Layout = list[tuple[str, str, list[int], int]]  # name, type, shape, where it begins
+ALIGNMENT = 64  # bytes; suits every dtype
+Layout = list[tuple[str, str, list[int], int]]  # name, dtype, shape, first byte
 
 
 class SharedMemory:
-    """Grows to the most that was written; inherited by forking."""
+    """A file in memory that grows to the largest state written; forked processes inherit it."""
 
     def __init__(self) -> None:
-        self._file: IO[bytes] = _memory()
-        self._seen: mmap.mmap | None = None
+        self._file: IO[bytes] = _open_memory_file()
+        self._mapping: mmap.mmap | None = None
 
-    def put(self, state: State) -> Layout:
-        """Copy tensors in; the layout says where they are."""
+    def write(self, state: State) -> Layout:
+        """Copy tensors in; the returned layout says where they are."""
         layout, end = Layout(), 0
         for name, t in state.items():
             layout.append((name, str(t.dtype).removeprefix("torch."), list(t.shape), end))
-            end += -(-t.numel() * t.element_size() // ALIGNED) * ALIGNED
+            end += -(-t.numel() * t.element_size() // ALIGNMENT) * ALIGNMENT
         if os.fstat(self._file.fileno()).st_size < end:
             os.ftruncate(self._file.fileno(), end)
         for (_, _, _, start), t in zip(layout, state.values()):
@@ -40,28 +40,28 @@ class SharedMemory:
                 self._view(t.dtype, t.numel(), start).copy_(t.detach().flatten())
         return layout
 
-    def take(self, layout: Any) -> State:
-        """Copies of what lies there."""
-        found = {}
-        for name, kind, shape, start in layout:
-            out = found[name] = torch.empty(shape, dtype=getattr(torch, kind))
-            if out.numel():
-                out.view(-1).copy_(self._view(out.dtype, out.numel(), start))
-        return found
+    def read(self, layout: Any) -> State:
+        """Copies of the tensors of a layout."""
+        tensors = {}
+        for name, dtype, shape, start in layout:
+            tensor = tensors[name] = torch.empty(shape, dtype=getattr(torch, dtype))
+            if tensor.numel():
+                tensor.view(-1).copy_(self._view(tensor.dtype, tensor.numel(), start))
+        return tensors
 
     def close(self) -> None:
-        self._seen = None
+        self._mapping = None
         self._file.close()
 
     def _view(self, dtype: torch.dtype, count: int, start: int) -> Tensor:
         end = start + count * dtype.itemsize
-        if self._seen is None or len(self._seen) < end:
-            self._seen = mmap.mmap(self._file.fileno(), os.fstat(self._file.fileno()).st_size)
-        return torch.frombuffer(self._seen, dtype=dtype, count=count, offset=start)
+        if self._mapping is None or len(self._mapping) < end:
+            self._mapping = mmap.mmap(self._file.fileno(), os.fstat(self._file.fileno()).st_size)
+        return torch.frombuffer(self._mapping, dtype=dtype, count=count, offset=start)
 
 
-def _memory() -> IO[bytes]:
-    """A file that no folder lists; many builds of Python lack the call that keeps it off the disk."""
+def _open_memory_file() -> IO[bytes]:
+    """An anonymous file: in memory, or a temporary one where this build of Python has no memfd_create."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("unskew"), "r+b", buffering=0)
     return tempfile.TemporaryFile(buffering=0)

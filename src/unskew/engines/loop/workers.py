@@ -1,8 +1,7 @@
-"""Worker processes of the loop engine: forked once, so that they have the data.
+"""Worker processes of the loop engine: forked once, so that they inherit the data.
 
-Requests travel through a pipe, their tensors as safetensors; the tensors of an answer, and of what is told to all,
-through memory that both sides see. A worker has two places for its answers, and so is asked again before the last one
-is taken out.
+Requests travel through a pipe, with their tensors as safetensors. The tensors of answers and of broadcasts travel
+through shared memory. Each worker has two answer slots, so it gets its next request before its last answer is read.
 """
 
 from __future__ import annotations
@@ -24,101 +23,102 @@ from unskew.base.tensor_codec import from_bytes, to_bytes
 from unskew.base.tree import State
 from unskew.engines.loop.shared_memory import SharedMemory
 
-SOON = 0.5  # seconds in which processes that have nothing to do end by themselves
+EXIT_SECONDS = 0.5  # idle workers exit by themselves within this time
 Handle = Callable[[dict[str, Any], State], tuple[dict[str, Any], State]]
 
 
 def can_fork() -> bool:
-    """Only where forking is the system's ordinary way; elsewhere one worker does all."""
+    """Whether worker processes are available: on Linux, where forking is the default. Elsewhere there is one worker."""
     return sys.platform.startswith("linux")
 
 
 class Workers:
-    """n processes that answer requests with `handle`; answers come back in the order of the requests."""
+    """n processes that answer requests with `handle`, in the order of the requests."""
 
     def __init__(self, n: int, handle: Handle) -> None:
         context = mp.get_context("fork")
-        pairs, arenas, self._told = (
+        pairs, memories, self._broadcasts = (
             [context.Pipe() for _ in range(n)],
             [(SharedMemory(), SharedMemory()) for _ in range(n)],
             SharedMemory(),
         )
-        self._ends = {ours: places for (ours, _), places in zip(pairs, arenas)}
+        self._slots = {parent_end: slots for (parent_end, _), slots in zip(pairs, memories)}
         self._processes = [
-            context.Process(target=_serve, args=(i, pairs, arenas, self._told, handle), daemon=True) for i in range(n)
+            context.Process(target=_worker_loop, args=(i, pairs, memories, self._broadcasts, handle), daemon=True)
+            for i in range(n)
         ]
-        self._left = False  # some were asked and nobody took their answer
-        with uninterrupted():  # what is raised while a process forks is printed and forgotten
+        self._abandoned = False  # whether some requests were sent whose answers were never read
+        with uninterrupted():  # an exception raised inside a fork would only be printed
             for process in self._processes:
                 process.start()
-        for _, theirs in pairs:
-            theirs.close()
+        for _, worker_end in pairs:
+            worker_end.close()
 
-    def tell(self, header: dict[str, Any], body: State) -> None:
-        """The same message to every worker; no answer."""
-        # Who has not looked yet finds this in place of the last, which nobody asked him about.
-        header = header | {"layout": self._told.put(body)}
-        for end in self._ends:
-            _send(end, header, {})
+    def broadcast(self, header: dict[str, Any], body: State) -> None:
+        """Send the same message to every worker; none answers."""
+        # Overwriting is safe: a worker that has not read the last broadcast got no request that needs it.
+        header = header | {"layout": self._broadcasts.write(body)}
+        for connection in self._slots:
+            _send(connection, header, {})
 
     def ask(self, requests: Iterable[tuple[dict[str, Any], State]]) -> Iterator[tuple[dict[str, Any], State]]:
-        """Answers in order; each idle worker gets the next request, which is not made before."""
-        if self._left:  # their old answers would be taken for new ones
-            raise RuntimeError("worker processes were left in the middle of their work; make a new engine")
-        numbered, due = enumerate(requests), 0
+        """Answers in order. Requests are generated lazily, one whenever a worker is idle."""
+        if self._abandoned:  # an old answer would be taken for a new one
+            raise RuntimeError("worker processes were interrupted and still hold old answers; create a new engine")
+        queue, next_number = enumerate(requests), 0
         answers: dict[int, tuple[dict[str, Any], State]] = {}
         busy: dict[Connection, int] = {}
         try:
-            for end in self._ends:
-                self._give(end, numbered, busy)
+            for connection in self._slots:
+                self._send_next(connection, queue, busy)
             while busy or answers:
-                while due in answers:  # taken in while the workers are busy again
-                    yield answers.pop(due)
-                    due += 1
+                while next_number in answers:  # the consumer handles them while the workers are busy again
+                    yield answers.pop(next_number)
+                    next_number += 1
                 ready = wait(list(busy)) if busy else []
-                for end in [end for end in busy if end in ready]:
-                    header = _hear(end)
-                    number = busy.pop(end)
-                    self._give(end, numbered, busy)
-                    answers[number] = header, self._ends[end][header.pop("place")].take(header.pop("layout"))
+                for connection in [connection for connection in busy if connection in ready]:
+                    header = _receive(connection)
+                    number = busy.pop(connection)
+                    self._send_next(connection, queue, busy)
+                    answers[number] = header, self._slots[connection][header.pop("slot")].read(header.pop("layout"))
         finally:
-            self._left = bool(busy)
+            self._abandoned = bool(busy)
 
-    def _give(self, end: Connection, requests: Iterator[tuple[int, Any]], busy: dict[Connection, int]) -> None:
-        """The next request, if there is one."""
-        for number, (header, body) in requests:
-            busy[end] = number
-            _send(end, header, body)
+    def _send_next(self, connection: Connection, queue: Iterator[tuple[int, Any]], busy: dict[Connection, int]) -> None:
+        """Send the next request, if there is one."""
+        for number, (header, body) in queue:
+            busy[connection] = number
+            _send(connection, header, body)
             return
 
     def close(self) -> None:
-        """End the processes; they also end by themselves when this process is gone."""
-        for end, places in self._ends.items():
-            end.close()
-            for arena in places:
-                arena.close()
-        self._told.close()
+        """End the processes; they also exit by themselves when this process is gone."""
+        for connection, slots in self._slots.items():
+            connection.close()
+            for memory in slots:
+                memory.close()
+        self._broadcasts.close()
         for process in self._processes:
-            process.join(timeout=SOON / len(self._processes))
-            process.terminate()  # in the middle of a client whose answer nobody waits for
+            process.join(timeout=EXIT_SECONDS / len(self._processes))
+            process.terminate()  # it may be in the middle of a client whose answer is no longer needed
         for process in self._processes:
             process.join(timeout=5)
 
 
-def _send(end: Connection, header: dict[str, Any], body: State) -> None:
-    told, data = json.dumps(header).encode(), to_bytes(body)
+def _send(connection: Connection, header: dict[str, Any], body: State) -> None:
+    header_bytes, data = json.dumps(header).encode(), to_bytes(body)
     try:
-        end.send_bytes(told)
-        end.send_bytes(data)
+        connection.send_bytes(header_bytes)
+        connection.send_bytes(data)
     except (BrokenPipeError, OSError) as error:
-        raise _gone() from error
+        raise _worker_died() from error
 
 
-def _hear(end: Connection) -> dict[str, Any]:
+def _receive(connection: Connection) -> dict[str, Any]:
     try:
-        header = json.loads(end.recv_bytes())
+        header = json.loads(connection.recv_bytes())
     except (EOFError, OSError) as error:
-        raise _gone() from error
+        raise _worker_died() from error
     if "user_error" in header:
         raise UserError(header["user_error"])
     if "error" in header:
@@ -126,49 +126,51 @@ def _hear(end: Connection) -> dict[str, Any]:
     return header
 
 
-def _gone() -> UserError:
+def _worker_died() -> UserError:
     return UserError(
-        "a worker process ended unexpectedly, most likely for want of memory; try engine.workers=1 with --resume"
+        "a worker process ended unexpectedly, most likely because memory ran out; "
+        "continue with --resume and engine.workers=1"
     )
 
 
-def _serve(
-    i: int,
+def _worker_loop(
+    index: int,
     pairs: list[tuple[Connection, Connection]],
-    arenas: list[tuple[SharedMemory, SharedMemory]],
-    told: SharedMemory,
+    memories: list[tuple[SharedMemory, SharedMemory]],
+    broadcasts: SharedMemory,
     handle: Handle,
 ) -> None:
-    """A worker's life: answer until the other end closes. Ctrl-C is for the parent, which saves first."""
+    """Answer requests until the parent closes its end. Ctrl-C is left to the parent, which saves first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's handler would print a traceback of this process
     torch.set_num_threads(1)
-    mine, places, place = pairs[i][1], arenas[i], 0
-    for other in (arena for each in arenas if each is not places for arena in each):
+    connection, slots, slot = pairs[index][1], memories[index], 0
+    for other in (memory for pair in memories if pair is not slots for memory in pair):
         other.close()
-    for ours, theirs in pairs:
+    for parent_end, worker_end in pairs:
         # An inherited copy of another end would keep that pipe open after its owner died.
-        ours.close()
-        if theirs is not mine:
-            theirs.close()
+        parent_end.close()
+        if worker_end is not connection:
+            worker_end.close()
     while True:
         try:
-            header, body = json.loads(mine.recv_bytes()), from_bytes(mine.recv_bytes())
+            header, body = json.loads(connection.recv_bytes()), from_bytes(connection.recv_bytes())
         except (EOFError, OSError):
             return
-        asks = header.pop("answer", True)
+        wants_reply = header.pop("answer", True)
         try:
-            if not asks:
-                handle(header, told.take(header.pop("layout")))
+            if not wants_reply:
+                handle(header, broadcasts.read(header.pop("layout")))
                 continue
             answer, tensors = handle(header, body)
-            place = 1 - place
-            answer = answer | {"place": place, "layout": places[place].put(tensors)}
+            slot = 1 - slot
+            answer = answer | {"slot": slot, "layout": slots[slot].write(tensors)}
         except UserError as error:
             answer = {"user_error": str(error)}
         except Exception:
             answer = {"error": traceback.format_exc()}
         try:
-            mine.send_bytes(json.dumps(answer).encode())  # of a failure also unasked: it is heard in place of an answer
-        except OSError:  # nobody listens any more
+            # A failed broadcast also sends its error: the parent reads it in place of the next answer.
+            connection.send_bytes(json.dumps(answer).encode())
+        except OSError:  # the parent is gone
             return

@@ -1,4 +1,4 @@
-"""How many clients fit: measured on one step of one client, not guessed by the user."""
+"""How many clients fit into memory, measured on one step of one client."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-SHARE = 0.6  # of the memory there is, for a cohort's training
+MEMORY_SHARE = 0.6  # of the available memory, for a cohort's training
 
 
 def available_memory(device: torch.device) -> int:
-    """Bytes: free ones on a GPU; on the CPU all that the machine or its container has, so that a resume cuts alike."""
+    """Free bytes of a GPU; on a CPU all of the machine's or container's, so that a resumed run splits cohorts alike."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -28,37 +28,37 @@ def available_memory(device: torch.device) -> int:
 
 
 def bytes_of_step(step: Callable[[], Tensor]) -> int:
-    """Bytes that one client's backward pass keeps, counted once per storage while the step is recorded."""
-    seen: dict[int, int] = {}
+    """Bytes that are saved for one client's backward pass; each storage counts once."""
+    bytes_by_storage: dict[int, int] = {}
 
-    def note(tensor: Tensor) -> Tensor:
+    def record(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        seen[storage.data_ptr()] = storage.nbytes()
+        bytes_by_storage[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     try:
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
             step()
     except RuntimeError as error:
         if "saved tensor hooks" not in str(error):
             raise
-        # A loss with a derivative inside (FedMix): torch.func refuses hooks, so all that is computed counts.
-        with _Made(note):
+        # A loss that differentiates inside (FedMix): torch.func refuses the hooks, so count every tensor computed.
+        with _TensorRecorder(record):
             step()
-    return sum(seen.values())
+    return sum(bytes_by_storage.values())
 
 
-class _Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Tells of every tensor that is made."""
+class _TensorRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Calls a function with every tensor that is created."""
 
-    def __init__(self, note: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, record: Callable[[Tensor], Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._note = note
+        self._record = record
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return tree_map_only(Tensor, self._note, func(*args, **(kwargs or {})))
+        return tree_map_only(Tensor, self._record, func(*args, **(kwargs or {})))
 
 
 def cohort_size(per_client: int, budget: int) -> int:
-    """At least one client; the factor covers gradients of activations and what the allocator rounds up."""
-    return max(int(SHARE * budget) // max(2 * per_client, 1), 1)
+    """Clients that fit, at least one; the factor 2 covers gradients of activations and the allocator's rounding."""
+    return max(int(MEMORY_SHARE * budget) // max(2 * per_client, 1), 1)

@@ -1,8 +1,8 @@
-"""A cohort's training in memory that stays where it is: a step finds its inputs and leaves its results in place.
+"""A cohort's training in static memory: every step reads its inputs and writes its results at fixed addresses.
 
-So a step can be recorded once as a CUDA graph and played again in every later step and round: without it, a small
-model's step waits for the launches of its hundreds of kernels. With the layers of `layers`, `lmd-shards-10` fell from
-406 to 145 ms a round on an H200 and `flea-mobilenet` from 9.6 to 2.0 s (docs/speed.md has every step).
+A step can therefore be captured once as a CUDA graph and replayed in every later step and round. Without a graph, a
+small model's step waits for the launches of its hundreds of kernels. Together with stacked_layers.py, `lmd-shards-10`
+fell from 406 to 145 ms a round on an H200 and `flea-mobilenet` from 9.6 to 2.0 s (every step: docs/lab/speed-log.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from unskew.base.tree import State, Tree, tree_map
 from unskew.base.vmap import vmap
 from unskew.client.feed import BatchFeed, shapes
-from unskew.client.round import PRIVATE, StepInputs, descend_step, step_loss
+from unskew.client.round import PRIVATE, StepInputs, optimiser_step, step_loss
 from unskew.engines.engine import EngineContext
 from unskew.engines.stacked import kernels
 from unskew.engines.stacked.cuda_graph import CudaGraph, new_pool
@@ -28,26 +28,26 @@ from unskew.engines.stacked.widths import widths
 from unskew.models.model import Model
 from unskew.protocol.client_view import ClientFacts
 from unskew.protocol.method import Method
-from unskew.protocol.optimiser import PLAIN, GradientRule, optimiser_slots
+from unskew.protocol.optimiser import DEFAULT_GRADIENT_RULE, GradientRule, optimiser_slots
 from unskew.protocol.work import Work
 from unskew.wire.message import Received
 
-AHEAD = 256 * 2**20  # bytes of batches made at once
-Given = tuple[Method, Received, Tree, ClientFacts]
+PREFETCH_BYTES = 256 * 2**20  # of batches that are made at once
+RoundInputs = tuple[Method, Received, Tree, ClientFacts]
 
 
 class CohortStack:
     """Trains cohorts of up to `capacity` clients whose inputs have the same shapes."""
 
-    def __init__(self, context: EngineContext, work: Work, given: Given, feed: BatchFeed) -> None:
+    def __init__(self, context: EngineContext, work: Work, inputs: RoundInputs, feed: BatchFeed) -> None:
         self.context, self.capacity, self._shapes = context, len(feed.clients), feed.shapes
-        method, received, mine, facts = given
-        first = _as_read(feed.between(0, 1, self.capacity), context.model)
-        self.ahead = max(min(AHEAD // max(_bytes(first), 1), 64), 1)
+        method, received, client_state, facts = inputs
+        first = _channel_major(feed.between(0, 1, self.capacity), context.model)
+        self.steps_per_fill = max(min(PREFETCH_BYTES // max(_nbytes(first), 1), 64), 1)
         self.method, self.received, self.client_state, self.facts = (
-            _floats_cloned(method), *(tree_map(torch.clone, tree) for tree in (received, mine, facts)),
+            _clone_tensor_fields(method), *(tree_map(torch.clone, tree) for tree in (received, client_state, facts)),
         )  # fmt: skip
-        self.batches = StepInputBuffer(first, self.ahead, context.device)
+        self.batches = StepInputBuffer(first, self.steps_per_fill, context.device)
         model = context.model
         self.state: State = {k: t.new_empty(self.capacity, *t.shape) for k, t in received.model.items()}
         self.leaves = {k: self.state[k] for k in model.parameters}
@@ -56,71 +56,73 @@ class CohortStack:
         self.terms: State = {}
         self.lr = torch.zeros((), device=context.device)
         self._width_steps: dict[int, _WidthStep] = {}
-        self.pool = new_pool(context.device)  # of all widths, which train one after another
-        self._begin = CudaGraph(self._start, context.device)
-        self.work = work  # its learning rate is that of the round
-        self._staged: BatchFeed | None = None  # whose first batches are in place
+        self.pool = new_pool(context.device)  # shared by all widths, which train one after another
+        self._reset = CudaGraph(self._reset_state, context.device)
+        self.work = work  # replaced every round, for its learning rate
+        self._staged: BatchFeed | None = None  # the feed whose first batches are already loaded
 
-    def takes(self, feed: BatchFeed) -> bool:
-        """Whether a cohort's batches fit into the places of this one's."""
+    def fits(self, feed: BatchFeed) -> bool:
+        """Whether a cohort's batches fit into this stack's input memory."""
         return feed.shapes == self._shapes and len(feed.clients) <= self.capacity
 
     def stage(self, feed: BatchFeed) -> None:
-        """Put the first batches of the cohort that comes into place, behind the steps that are still under way.
+        """Load the next cohort's first batches; the copies are queued behind the steps that still run.
 
-        `train` would do the same, but while the device waits: 0.4 of the 1.5 ms before the first step of `pfl-cifar`.
+        `train` would load them while the device waits: 0.4 of the 1.5 ms before the first step of `pfl-cifar`.
         """
         self._fill(feed, 0, max(feed.steps), len(feed.clients))
         self._staged = feed
 
-    def train(self, work: Work, given: Given, feed: BatchFeed) -> tuple[State, State, int]:
-        """All steps of a cohort: final states [m, ...], summed loss terms [m], and the clients' steps computed."""
-        there, self._staged = feed is self._staged, None
-        self._load(work, given)
-        plan, kept = widths(feed.steps), list[tuple[slice, list[Tensor]]]()
+    def train(self, work: Work, inputs: RoundInputs, feed: BatchFeed) -> tuple[State, State, int]:
+        """Run all steps of a cohort: final states [m, ...], summed loss terms [m], and the number of client-steps."""
+        already_staged, self._staged = feed is self._staged, None
+        self._load(work, inputs)
+        plan, ended_results = widths(feed.steps), list[tuple[slice, list[Tensor]]]()
         for step, width in enumerate(plan):
-            if step % self.ahead == 0 and not (step == 0 and there):
+            if step % self.steps_per_fill == 0 and not (step == 0 and already_staged):
                 self._fill(feed, step, len(plan), width)
             self._width_step(width).step()
-            over = slice(sum(s > step + 1 for s in feed.steps), sum(s > step for s in feed.steps))
-            still = plan[step + 1] if step + 1 < len(plan) else 0
-            if over.start < over.stop and still > over.start:  # ended, but trained on with the rest: taken out now
-                kept.append((over, [t[over].clone() for t in tree_leaves((self.state, self.terms))]))
-        for rows, tensors in kept:
-            for live, saved in zip(tree_leaves((self.state, self.terms)), tensors):
-                live[rows] = saved
-        m = len(feed.clients)
-        final, terms = tree_map(lambda t: t[:m].clone(), (self.state, self.terms))
+            ended = slice(sum(s > step + 1 for s in feed.steps), sum(s > step for s in feed.steps))
+            next_width = plan[step + 1] if step + 1 < len(plan) else 0
+            # Save results of clients that have ended, but stay in the stack and would train on.
+            if ended.start < ended.stop and next_width > ended.start:
+                ended_results.append((ended, [t[ended].clone() for t in tree_leaves((self.state, self.terms))]))
+        for clients, tensors in ended_results:
+            for current, saved in zip(tree_leaves((self.state, self.terms)), tensors):
+                current[clients] = saved
+        count = len(feed.clients)
+        final, terms = tree_map(lambda t: t[:count].clone(), (self.state, self.terms))
         return final, terms, sum(plan)
 
     def release(self) -> None:
-        """Let go of memory and recordings now: lanes and their steps know each other, so only the collector would."""
-        for lane in self._width_steps.values():
-            del lane.step
+        """Free memory and graphs now: break the reference cycle that otherwise waits for the garbage collector."""
+        for width_step in self._width_steps.values():
+            del width_step.step
         self._width_steps.clear()
-        del self._begin
+        del self._reset
 
     def _fill(self, feed: BatchFeed, first: int, end: int, width: int) -> None:
-        """Batches from step `first` on into their places."""
-        put(self.batches.places, feed.between(first, min(first + self.ahead, end), width))
+        """Load batches from step `first` on."""
+        copy_into(self.batches.tensors, feed.between(first, min(first + self.steps_per_fill, end), width))
         self.batches.rewind()
 
-    def _load(self, work: Work, given: Given) -> None:
-        """This round's inputs into their places."""
+    def _load(self, work: Work, inputs: RoundInputs) -> None:
+        """Copy this round's inputs into the static memory, and reset the state."""
         self.work = work
-        method, received, mine, facts = given
-        for mine_now, new in zip(_float_fields(self.method), _float_fields(method)):
-            mine_now.copy_(new)
-        put((self.received, self.client_state, self.facts), (received, mine, facts))
-        self._begin()
+        method, received, client_state, facts = inputs
+        for existing, new in zip(_tensor_fields(self.method), _tensor_fields(method)):
+            existing.copy_(new)
+        copy_into((self.received, self.client_state, self.facts), (received, client_state, facts))
+        self._reset()
         self.lr.fill_(work.lr)
-        for lane in self._width_steps.values() if not self.lr.is_cuda else ():  # there the optimiser reads the tensor
-            lane.optimiser.lr = work.lr
+        if not self.lr.is_cuda:  # on a GPU the optimiser reads the tensor
+            for width_step in self._width_steps.values():
+                width_step.optimiser.lr = work.lr
 
-    def _start(self) -> None:
-        """Every client starts from the received model and its own tensors, the optimiser from nothing.
+    def _reset_state(self) -> None:
+        """Set every client to the received model and its own tensors, and optimiser slots and loss terms to zero.
 
-        Recorded like a step: its twenty launches took the host 0.3 ms before the first step of a round.
+        Captured as a graph like a step: its twenty launches took the host 0.3 ms before the first step of a round.
         """
         for name, tensor in self.client_state.get(PRIVATE, {}).items():
             self.state[name].copy_(tensor)
@@ -138,62 +140,64 @@ class CohortStack:
 
 
 class _WidthStep:
-    """The first `width` clients of a stack."""
+    """A training step of the first `width` clients of a stack."""
 
     def __init__(self, stack: CohortStack, width: int) -> None:
         self.stack, self.width, self.work = stack, width, stack.work
         self.leaves = {k: t[:width].detach().requires_grad_() for k, t in stack.leaves.items()}
         self.buffers, self.client_state, self.facts = (
-            _head(t, width) for t in (stack.buffers, stack.client_state, stack.facts)
+            _first_clients(t, width) for t in (stack.buffers, stack.client_state, stack.facts)
         )
-        self.slots = [_head(stack.slots[k], width) for k in self.leaves]
+        self.slots = [_first_clients(stack.slots[k], width) for k in self.leaves]
         leaves, sgd = list(self.leaves.values()), kernels.sgd_kernel(stack.context.device)
-        plain = self.work.optimiser == "sgd" and self.work.clip is None
-        self.factors = LowRankCapture(leaves if sgd and plain else [])
-        descent = GradientRule(self.factors.gradients, sgd) if sgd else PLAIN
-        self.optimiser = self.work.make(leaves, self.slots, stack.lr, descent)
+        plain_sgd = self.work.optimiser == "sgd" and self.work.clip is None
+        self.lowrank = LowRankCapture(leaves if sgd and plain_sgd else [])
+        rule = GradientRule(self.lowrank.gradients, sgd) if sgd else DEFAULT_GRADIENT_RULE
+        self.optimiser = self.work.make_optimiser(leaves, self.slots, stack.lr, rule)
         model, method, received = stack.context.model, stack.method, stack.received
-        self.each = vmap(lambda p, b, k, f, n: step_loss(method, model, p, b, received, k, f, n))
+        self.mapped_loss = vmap(lambda p, b, k, f, n: step_loss(method, model, p, b, received, k, f, n))
         self.step: Callable[[], None] = CudaGraph(self._step, stack.context.device, stack.pool)
 
     def _step(self) -> None:
         stack, width = self.stack, self.width
-        now = tree_map(lambda t: t[:width], stack.batches.take())
-        with self.factors.watching():
-            losses, (buffers, seen) = self.each(self.leaves, self.buffers, self.client_state, self.facts, now)
-        descend_step(losses.sum(), self.optimiser, self.work, stacked=True)
+        inputs = tree_map(lambda t: t[:width], stack.batches.next_step())
+        with self.lowrank.capturing():
+            losses, (buffers, terms) = self.mapped_loss(
+                self.leaves, self.buffers, self.client_state, self.facts, inputs
+            )
+        optimiser_step(losses.sum(), self.optimiser, self.work, stacked=True)
         if buffers:  # one launch for all of them
             torch._foreach_copy_([self.buffers[name] for name in buffers], list(buffers.values()))
-        for name, term in seen.items():
+        for name, term in terms.items():
             if name not in stack.terms:
                 stack.terms[name] = term.new_zeros(stack.capacity)
             stack.terms[name][:width].add_(term)
 
 
-def _as_read(batches: StepInputs, model: Model) -> StepInputs:
-    """Images [steps, m, b, c, h, w] in memory as convolutions of a stack read them, channel by channel."""
+def _channel_major(batches: StepInputs, model: Model) -> StepInputs:
+    """Images [steps, m, b, c, h, w] with channels before rows in memory, as the convolutions of a stack read them."""
     x = batches.batch["x"]
-    if not model.convolves or x.ndim != 6:
+    if not model.has_convolution or x.ndim != 6:
         return batches
     return batches._replace(batch=batches.batch | {"x": x.transpose(2, 3).contiguous().transpose(2, 3)})
 
 
-def shape_of(work: Work, given: Given, feed: BatchFeed) -> tuple[Any, ...]:
-    """What two cohorts must have in common to be trained in the same memory."""
-    method, received, mine, facts = given
-    parts = [
+def stack_key(work: Work, inputs: RoundInputs, feed: BatchFeed) -> tuple[Any, ...]:
+    """Cohorts with equal keys can be trained in the same stack."""
+    method, received, client_state, facts = inputs
+    part_fields = [
         (type(p), *((f.name, v) for f in fields(p) if not isinstance(v := getattr(p, f.name), Tensor)))  # type: ignore[arg-type]
         for p in method.parts
     ]
-    seen = (shapes(received, 0), shapes((mine, facts), 1), feed.shapes)
-    return (repr(parts), repr(replace(work, lr=0.0)), *seen)
+    shapes_of_inputs = (shapes(received, 0), shapes((client_state, facts), 1), feed.shapes)
+    return (repr(part_fields), repr(replace(work, lr=0.0)), *shapes_of_inputs)
 
 
-def _float_fields(method: Method) -> list[Tensor]:
+def _tensor_fields(method: Method) -> list[Tensor]:
     return [v for p in method.parts for f in fields(p) if isinstance(v := getattr(p, f.name), Tensor)]  # type: ignore[arg-type]
 
 
-def _floats_cloned(method: Method) -> Method:
+def _clone_tensor_fields(method: Method) -> Method:
     parts = []
     for part in method.parts:
         copy = object.__new__(type(part))
@@ -202,30 +206,30 @@ def _floats_cloned(method: Method) -> Method:
     return replace(method, parts=tuple(parts))
 
 
-def put(place: Any, tree: Any) -> None:
-    """Copy tensors into the corner of larger ones, those of a type in one launch where that can be."""
-    pairs: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
-    for corner, new in _pairs(place, tree):
-        pairs.setdefault(new.dtype, []).append((corner, new))
-    for each in pairs.values():
-        torch._foreach_copy_([corner for corner, _ in each], [new for _, new in each])
+def copy_into(destination: Any, source: Any) -> None:
+    """Copy tensors into the leading corner of larger ones, all of a dtype in one launch where possible."""
+    by_dtype: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+    for view, new in _matching_views(destination, source):
+        by_dtype.setdefault(new.dtype, []).append((view, new))
+    for pairs in by_dtype.values():
+        torch._foreach_copy_([view for view, _ in pairs], [new for _, new in pairs])
 
 
-def _pairs(place: Any, tree: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """Corners and what belongs there, by name: a state that was loaded may list tensors in another order."""
-    if isinstance(place, dict):
-        for name, inner in place.items():
-            yield from _pairs(inner, tree[name])
-    elif isinstance(place, tuple):
-        for inner, new in zip(place, tree, strict=True):
-            yield from _pairs(inner, new)
+def _matching_views(destination: Any, source: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """Views of the destination with their sources, matched by name: a loaded state may have another order."""
+    if isinstance(destination, dict):
+        for name, inner in destination.items():
+            yield from _matching_views(inner, source[name])
+    elif isinstance(destination, tuple):
+        for inner, new in zip(destination, source, strict=True):
+            yield from _matching_views(inner, new)
     else:
-        yield place[tuple(slice(0, n) for n in tree.shape)], tree
+        yield destination[tuple(slice(0, n) for n in source.shape)], source
 
 
-def _head(tree: Any, width: int) -> Any:
+def _first_clients(tree: Any, width: int) -> Any:
     return tree_map(lambda t: t[:width] if t.ndim else t, tree)
 
 
-def _bytes(tree: Any) -> int:
+def _nbytes(tree: Any) -> int:
     return sum(t.numel() * t.element_size() for t in tree_leaves(tree))

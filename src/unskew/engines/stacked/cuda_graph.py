@@ -1,4 +1,4 @@
-"""A function without arguments and results, recorded once as a CUDA graph and then played."""
+"""A function without arguments and results, captured once as a CUDA graph and then replayed."""
 
 from __future__ import annotations
 
@@ -10,48 +10,50 @@ import torch
 
 from unskew.base.gc_pause import gc_paused
 
-Pool = Any  # torch's name of one, private and not the same in all its versions
+Pool = Any  # torch's type is private and differs between versions
 
 
 def new_pool(device: torch.device) -> Pool:
-    """Memory for recorded functions to share."""
+    """A memory pool for graphs to share; None on a CPU."""
     return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
 
 class CudaGraph:
-    """Runs as it is the first time, is recorded the second time, and is played from then on; on a CPU it just runs.
+    """Runs eagerly the first time, is captured the second time, and replayed from then on; on a CPU always eager.
 
-    The first time finds out what is needed (workspaces, kernels, tensors made on first use) outside of any recording.
-    What the function reads and writes must stay where it is in memory. One that cannot be recorded (a loss that looks
-    at a number on the host) goes on kernel by kernel, with a warning.
+    The eager run allocates everything that is made on first use (workspaces, kernels, tensors) outside of the capture.
+    The function must read and write at fixed addresses. A function that cannot be captured (a loss that reads a number
+    on the host) keeps running eagerly, with a warning.
 
-    Functions with one `pool` compute in the same memory, the largest one's: right for those that run one after another
-    and leave nothing in memory of their own. Without it a cohort of 50 mobilenets whose clients end at different steps
-    took 48 GiB for its 25 widths, thirteen times the widest one's.
+    Functions with the same `pool` share its memory, which is as large as the largest needs. They must run one after
+    another and leave no results in it. Without a shared pool, a cohort of 50 mobilenets whose clients end at different
+    steps took 48 GiB for its 25 widths, thirteen times that of the widest.
     """
 
     def __init__(self, run: Callable[[], None], device: torch.device, pool: Pool = None) -> None:
-        self._run, self._records, self._calls, self._pool = run, device.type == "cuda", 0, pool
+        self._run, self._can_capture, self._calls, self._pool = run, device.type == "cuda", 0, pool
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
         self._calls += 1
-        if self._records and self._calls == 2:
-            self._record()
+        if self._can_capture and self._calls == 2:
+            self._capture()
         if self._graph is None:
             self._run()
         else:
             self._graph.replay()
 
-    def _record(self) -> None:
+    def _capture(self) -> None:
         graph = torch.cuda.CUDAGraph()
         try:
-            # An old graph that the collector finds and destroys while another is recorded would end the recording.
+            # If the garbage collector destroyed an old graph now, this capture would fail.
             with gc_paused(), torch.cuda.graph(graph, pool=self._pool):
                 self._run()
-        except torch.OutOfMemoryError:  # whoever called knows what to do: train fewer clients at once
+        except torch.OutOfMemoryError:  # the caller can train fewer clients at once
             raise
         except RuntimeError as error:
-            warnings.warn(f"a step could not be recorded and will be slower: {error}", stacklevel=2)
+            warnings.warn(
+                f"a step could not be captured as a CUDA graph and runs slower without: {error}", stacklevel=2
+            )
         else:
             self._graph = graph

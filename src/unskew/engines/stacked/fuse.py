@@ -1,6 +1,6 @@
-"""Layers that follow one another in one pass: a ReLU, and a pooling, go into the layer before them.
+"""Layer fusion: a ReLU or a pooling is computed by the layer before it, in the same pass over the activations.
 
-Alone each of them reads and writes all activations again, which is most of a small step's time on a GPU: with
+As separate layers they read and write all activations again, which is most of a small step's time on a GPU. With
 BatchNorm's ReLU fused too, these passes fell from 32 to 14 ms of a round of `lmd-shards-10` on an H200, the round from
 116 to 91.
 """
@@ -16,17 +16,17 @@ from torch import nn
 from unskew.engines.stacked.stacked_layers import BatchNorm2d, Conv2d, MaxPool2d
 from unskew.models.seeded_dropout import SeededDropout
 
-Place = tuple[nn.Module, str, nn.Module]  # a layer's parent, its name there, and the layer
+LayerEntry = tuple[nn.Module, str, nn.Module]  # a layer's parent, its name there, and the layer
 
 
 def fuse(blocks: nn.Sequential) -> nn.Sequential:
-    """The same blocks, with an identity in the place of what the layer before it does; blocks stay apart for cuts."""
+    """Fuse in place: a fused layer becomes an identity. Blocks stay apart, because a cut may be between two."""
     uses = Counter(id(layer) for _, layer in blocks.named_modules(remove_duplicate=False))
     for block in blocks:
         for sequence in _sequences(block):
             last: nn.Module | None = None
-            for parent, name, layer in _places(sequence):
-                if last is not None and uses[id(last)] == 1 and not _watched(last, layer) and _takes(last, layer):
+            for parent, name, layer in _layers(sequence):
+                if last is not None and uses[id(last)] == 1 and not _has_hooks(last, layer) and _absorb(last, layer):
                     setattr(parent, name, nn.Identity())
                 else:
                     last = layer
@@ -35,16 +35,16 @@ def fuse(blocks: nn.Sequential) -> nn.Sequential:
 
 
 def _mark_flat(blocks: nn.Sequential) -> None:
-    """Tell convolutions whose rows are made flat after them: else all are copied then, and their gradients again."""
-    passed = (nn.Identity, nn.Dropout, SeededDropout)  # each number for itself
-    layers = [layer for _, _, layer in _places(blocks) if not isinstance(layer, passed)]
+    """Mark convolutions that a flatten follows: otherwise it copies all activations, and then their gradients."""
+    elementwise = (nn.Identity, nn.Dropout, SeededDropout)
+    layers = [layer for _, _, layer in _layers(blocks) if not isinstance(layer, elementwise)]
     for layer, after in pairwise(layers):
         if isinstance(layer, Conv2d) and type(after) is nn.Flatten:
             layer.flat = True
 
 
-def _takes(last: nn.Module, layer: nn.Module) -> bool:
-    """Let the layer before do this one's work, if it can."""
+def _absorb(last: nn.Module, layer: nn.Module) -> bool:
+    """Fuse a layer into the one before it, if possible."""
     if type(layer) is nn.ReLU and isinstance(last, Conv2d | BatchNorm2d) and not last.relu:
         last.relu = True
         return True
@@ -54,29 +54,29 @@ def _takes(last: nn.Module, layer: nn.Module) -> bool:
     return False
 
 
-def _watched(*layers: nn.Module) -> bool:
-    """Whether hooks look at what goes into a layer or comes out of it."""
+def _has_hooks(*layers: nn.Module) -> bool:
+    """Whether any of the layers has hooks, which would see other inputs or outputs once it is fused."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return any(getattr(layer, kind) for layer in layers for kind in kinds)
 
 
 def _sequences(module: nn.Module) -> Iterator[nn.Sequential]:
-    """The outermost sequences: within them, and the sequences inside, nothing looks between two layers.
+    """The outermost sequences whose layers may be fused, because nothing reads the activations between two of them.
 
-    A module of one's own may call the layers of a sequence one by one, so only those that say they do not are entered.
+    A custom module may call the layers of its sequences one by one: only modules with `fusible_sequences` are entered.
     """
     if type(module) is nn.Sequential:
         yield module
-        for _, _, layer in _places(module):
+        for _, _, layer in _layers(module):
             yield from _sequences(layer)
-    elif getattr(module, "calls_whole", False):
+    elif getattr(module, "fusible_sequences", False):
         for child in module.children():
             yield from _sequences(child)
 
 
-def _places(sequence: nn.Sequential) -> Iterator[Place]:
+def _layers(sequence: nn.Sequential) -> Iterator[LayerEntry]:
     for name, layer in list(sequence._modules.items()):
         if type(layer) is nn.Sequential:
-            yield from _places(layer)
+            yield from _layers(layer)
         elif layer is not None:
             yield sequence, name, layer

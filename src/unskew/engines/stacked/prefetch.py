@@ -1,4 +1,4 @@
-"""The next round's cohort, made while a GPU trains this one: on 50 small clients half of a round's time otherwise."""
+"""Prepares the next round's cohort while the GPU trains this one; for 50 small clients it takes half a round's time."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from unskew.wire.message import Received
 
 
 class Prefetch:
-    """What the clients that will take part will do; a pure function of the round, so that nothing else changes."""
+    """Plans and feeds of the clients that will take part. They depend only on the round, so results stay the same."""
 
     def __init__(self, context: EngineContext) -> None:
         self._context, self._plans = context, dict[int, dict[int, ClientPlan]]()  # round -> client -> plan
-        self._whole: BatchFeed | None = None  # all clients of the round that comes, where they fit together
-        self._useful = context.device.type == "cuda"
-        self._shapes = dict[Any, Any]()  # of cohorts made before, by those of their plans
+        self._next_feed: BatchFeed | None = None  # of all clients of the next round, if they fit at once
+        self._enabled = context.device.type == "cuda"
+        self._shapes = dict[Any, Any]()  # feed shapes of earlier cohorts, by the shapes of their plans
 
-    def prepare(self, round: int, fit: int) -> BatchFeed | None:
-        """Make the plans of a round, once; those of the round before stay, for its cohorts that are still to come.
+    def prepare(self, round: int, max_clients: int) -> BatchFeed | None:
+        """Make the plans of a round, once; plans of the round before stay for its remaining cohorts.
 
-        The cohort of all of its clients, if that fits and was not made before.
+        Returns the feed of all its clients, if they fit at once and the round was not prepared before.
         """
         context = self._context
-        if not self._useful or round in self._plans or round > context.task.rounds:
+        if not self._enabled or round in self._plans or round > context.task.rounds:
             return None
         method, _ = context.at_round(round)
         if any(type(part).streams is not Part.streams for part in method.parts):
-            return None  # a plan of streams needs what the server will send
-        self._whole = None
+            return None  # plans of streams depend on what the server will send
+        self._next_feed = None
         busy = [k for k in context.upcoming(round) if context.client_rows.index[k].shape[0]]
         planner = Planner(context, context.client_rows, round, Received({}, {}))
         self._plans[round] = dict(zip(busy, planner.plans(busy, [{} for _ in busy])))
-        if 0 < len(busy) <= fit:
-            self._whole = self._cohort(round, longest_first(context.client_rows, busy))
-            self._whole.recall(self._shapes)  # kept there, as what follows, so that the round does not wait for it
-            _ = self._whole.ending
-        return self._whole
+        if 0 < len(busy) <= max_clients:
+            self._next_feed = self._feed(round, longest_first(context.client_rows, busy))
+            self._next_feed.reuse_shapes(self._shapes)  # like the next line, cached so that the round does not wait
+            _ = self._next_feed.work_done
+        return self._next_feed
 
     def take(self, round: int, clients: list[int]) -> BatchFeed | None:
-        """The cohort of these clients if their round was prepared; the rounds before it are over."""
+        """The feed of these clients, if their round was prepared; plans of earlier rounds are dropped."""
         self._plans = {of: plans for of, plans in self._plans.items() if of >= round}
         if not all(k in self._plans.get(round, {}) for k in clients):
             return None
-        whole, self._whole = self._whole, None  # whoever takes it lets go of it
-        if whole is not None and (whole.round, whole.clients) == (round, clients):
-            return whole
-        return self._cohort(round, clients)
+        feed, self._next_feed = self._next_feed, None  # hold no reference once it is taken
+        if feed is not None and (feed.round, feed.clients) == (round, clients):
+            return feed
+        return self._feed(round, clients)
 
-    def _cohort(self, round: int, clients: list[int]) -> BatchFeed:
+    def _feed(self, round: int, clients: list[int]) -> BatchFeed:
         context, plans = self._context, [self._plans[round][k] for k in clients]
         return BatchFeed(context, context.client_rows, round, Received({}, {}), clients, [{} for _ in clients], plans)

@@ -1,4 +1,4 @@
-"""A split scored by the layers of a stack, its rows as if they were clients'."""
+"""Scores a split with the layers of a stack, as if groups of its rows belonged to clients."""
 
 from __future__ import annotations
 
@@ -14,95 +14,97 @@ from unskew.data.augment import Augment
 from unskew.engines.channels_last import to_channels_last
 from unskew.engines.engine import ConfusionScore, EngineContext
 from unskew.engines.stacked import kernels
-from unskew.engines.stacked.cohort_stack import put
+from unskew.engines.stacked.cohort_stack import copy_into
 from unskew.engines.stacked.cuda_graph import CudaGraph, new_pool
 from unskew.models.model import Model
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part
 from unskew.wire.message import Received
 
-PARTS = 20  # the clients that rows pretend to be
-CHUNK = 1000  # rows scored at once; their recordings keep 3.4 GiB for mobilenet_v2, and twice that if twice as many
-LARGE, SMALL = 5000, 3 * 32 * 32  # rows scored at once on a GPU if they have so few numbers: a pass waits for launches
+ROW_GROUPS = 20  # groups of rows, each in place of a client
+CHUNK = 1000  # rows scored at once; their graphs hold 3.4 GiB for mobilenet_v2, in proportion to the rows
+# On a GPU, rows of at most SMALL_ROW numbers are scored in larger chunks, because launches dominate there.
+SMALL_ROW, CHUNK_OF_SMALL_ROWS = 3 * 32 * 32, 5000
 
 Pass = Callable[[], None]
 
 
 class StackedEvaluator:
-    """Scores whole splits, in passes that fit: one that does not halves them all, for good.
+    """Scores splits in passes. If one runs out of memory, all passes are halved for the rest of the run.
 
-    Passes are recorded as steps are, leave what they found on the device, and are waited for together: 10,000 rows of
-    the cnn take 3.3 ms on an H200, where launches one by one and three waits a pass made it 6.5.
+    Passes are captured as CUDA graphs like steps, leave their results on the device, and are synchronised once: 10,000
+    rows of the cnn take 3.3 ms on an H200, where single launches and three synchronisations a pass took 6.5.
     """
 
     def __init__(self, context: EngineContext) -> None:
         self._context, self._gpu = context, context.device.type == "cuda"
-        small = self._gpu and context.model.rows_alone and context.client_rows.x[0].numel() <= SMALL
-        self._rows = LARGE if small else CHUNK
+        small_rows = self._gpu and context.model.rows_independent and context.client_rows.x[0].numel() <= SMALL_ROW
+        self._rows = CHUNK_OF_SMALL_ROWS if small_rows else CHUNK
         self._pool = new_pool(context.device)
-        self._model: State = {}  # where recorded passes read the model
+        self._model: State = {}  # static memory from which captured passes read the model
         self._passes: dict[tuple[str, bool], tuple[Tensor, list[Pass]]] = {}
-        self._now: tuple[Method, Received]
+        self._inputs: tuple[Method, Received]
 
     def score(self, round: int, received: Received, split: str) -> ConfusionScore:
         method, _ = self._context.at_round_on_device(round)
-        # A part that changes the batch may do so by what it received and by numbers of the round.
+        # A part that changes the batch may depend on the round and on what it received: then passes are not captured.
         changes = any(type(part).batch is not Part.batch for part in method.parts)
         while True:
             try:
-                self._now = method, received if changes else Received(self._in_place(received.model), {})
+                self._inputs = method, received if changes else Received(self._copy_model(received.model), {})
                 return self._score(split, not changes)
             except torch.OutOfMemoryError:
                 if self._rows == 1:
                     raise
-            # Out here, where the error and with it what the failed pass had made are gone.
+            # Outside the except block, where the error no longer holds the failed pass's tensors.
             self._rows = (min(self._rows, len(self._context.splits[split][1])) + 1) // 2
             self.release()
             torch.cuda.empty_cache()
 
     def release(self) -> None:
-        """Let go of recordings and of what they found; a pool whose recordings are gone never takes another."""
+        """Free graphs and results. A new pool is needed: one whose graphs are gone accepts no others."""
         self._passes.clear()
         self._pool = new_pool(self._context.device)
 
-    def _score(self, split: str, records: bool) -> ConfusionScore:
-        if (split, records) not in self._passes:
-            self._passes[split, records] = self._prepared(split, records)
-        found, passes = self._passes[split, records]
-        for each in passes:
-            each()
-        seen, classes = found.cpu(), self._context.task.classes
-        return ConfusionScore(seen[:, 1:].sum(0).long().view(classes, classes), sum(seen[:, 0].tolist()))
+    def _score(self, split: str, capture: bool) -> ConfusionScore:
+        if (split, capture) not in self._passes:
+            self._passes[split, capture] = self._make_passes(split, capture)
+        results, passes = self._passes[split, capture]
+        for run_pass in passes:
+            run_pass()
+        on_host, classes = results.cpu(), self._context.task.classes
+        return ConfusionScore(on_host[:, 1:].sum(0).long().view(classes, classes), sum(on_host[:, 0].tolist()))
 
-    def _prepared(self, split: str, records: bool) -> tuple[Tensor, list[Pass]]:
-        """Where each pass leaves its loss and confusion, counts being whole in float64; and the passes."""
+    def _make_passes(self, split: str, capture: bool) -> tuple[Tensor, list[Pass]]:
+        """Results [passes, 1 + classes^2], loss and confusion (exact in float64), and the passes that fill them."""
         device, count = self._context.device, len(self._context.splits[split][1])
         chunks = torch.split(torch.arange(count, device=device), self._rows)
-        found = torch.zeros(len(chunks), 1 + self._context.task.classes**2, dtype=torch.float64, device=device)
-        passes: list[Pass] = [partial(self._pass, split, chunk, place) for chunk, place in zip(chunks, found)]
-        return found, [CudaGraph(each, device, self._pool) for each in passes] if records else passes
+        results = torch.zeros(len(chunks), 1 + self._context.task.classes**2, dtype=torch.float64, device=device)
+        passes: list[Pass] = [partial(self._pass, split, chunk, result) for chunk, result in zip(chunks, results)]
+        return results, [CudaGraph(each, device, self._pool) for each in passes] if capture else passes
 
-    def _pass(self, split: str, rows: Tensor, place: Tensor) -> None:
+    def _pass(self, split: str, rows: Tensor, result: Tensor) -> None:
         context, model, (x, y) = self._context, self._context.model, self._context.splits[split]
-        run = partial(in_parts, model) if self._gpu else model.run
+        run = partial(run_in_row_groups, model) if self._gpu else model.run
         ready = kernels.gather_rows(x, rows, Augment(), {}, context.client_rows.prepare, context.dtype)
-        confusion, loss = context.scored(*self._now, to_channels_last(ready, model), y[rows], run)
-        place.copy_(torch.cat([loss[None], confusion.flatten().double()]))
+        confusion, loss = context.confusion_and_loss(*self._inputs, to_channels_last(ready, model), y[rows], run)
+        result.copy_(torch.cat([loss[None], confusion.flatten().double()]))
 
-    def _in_place(self, model: State) -> State:
+    def _copy_model(self, model: State) -> State:
         if not self._model:
             self._model = {name: torch.empty_like(tensor) for name, tensor in model.items()}
-        put(self._model, model)
+        copy_into(self._model, model)
         return self._model
 
 
-def in_parts(model: Model, state: State, x: Tensor) -> Tensor:
-    """Logits [n, classes] in eval mode, of rows in parts as if each were a client's: for the layers of a stack.
+def run_in_row_groups(model: Model, state: State, x: Tensor) -> Tensor:
+    """Logits [n, classes] in eval mode, mapped over groups of rows so that the layers of a stack apply.
 
-    With normalisation, depthwise filters, or a ReLU and a pooling after a convolution, that is one pass over the
+    For normalisation, depthwise filters, or a ReLU and a pooling after a convolution they make one pass over the
     activations where PyTorch makes several. Other nets gain nothing, and may normalise rows by one another.
     """
-    if len(x) % PARTS or not (model.rows_alone and (model.convolves or "statistic" in model.roles.values())):
+    gains = model.has_convolution or "statistic" in model.roles.values()
+    if len(x) % ROW_GROUPS or not (model.rows_independent and gains):
         return model.run(state, x)
-    each = vmap(lambda rows: model.run(state, rows))(x.reshape(PARTS, -1, *x.shape[1:]))
+    each = vmap(lambda rows: model.run(state, rows))(x.reshape(ROW_GROUPS, -1, *x.shape[1:]))
     return each.flatten(0, 1)

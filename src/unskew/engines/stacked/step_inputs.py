@@ -1,7 +1,7 @@
-"""The inputs of many steps, each step's in one run of memory: one copy takes out all that a step needs.
+"""The inputs of many steps, each step's contiguous in memory, so that one copy fetches all inputs of a step.
 
-Tensor by tensor it was six launches and 20 us a step of `pfl-cifar` (H200), and for large batches a kernel at half of
-the memory's speed.
+Copying tensor by tensor took six launches and 20 us a step of `pfl-cifar` (H200), and with large batches ran at half
+the memory bandwidth.
 """
 
 from __future__ import annotations
@@ -14,55 +14,55 @@ from torch import Tensor
 
 from unskew.base.tree import tree_map
 
-PIECE = 512  # numbers of 8 bytes: what one block of a GPU copies
-ALIGNED = 16  # numbers of 8 bytes at whose multiples tensors begin
+CHUNK = 512  # 8-byte words that one block of a GPU copies
+ALIGNMENT = 16  # tensors begin at multiples of so many 8-byte words
 
 
 class StepInputBuffer:
-    """`steps` trees like `first`, whose tensors are [1, ...]; in `places` they are [steps, ...].
+    """Memory for `steps` trees like `first`, whose tensors are [1, ...]; fill it through `tensors`, [steps, ...].
 
-    The axes of a tensor are in memory in the order in which they are in `first`.
+    Tensors keep the memory order of axes that they have in `first`.
     """
 
     def __init__(self, first: Any, steps: int, device: torch.device) -> None:
-        views, length = list[Callable[[Tensor], Tensor]](), 0
+        makers, length = list[Callable[[Tensor], Tensor]](), 0
 
-        def place(t: Tensor) -> Tensor:
+        def add_view(t: Tensor) -> Tensor:
             nonlocal length
-            views.append(_view(length, t[0]))
-            length += -(-t[0].nbytes // (8 * ALIGNED)) * ALIGNED
+            makers.append(_make_view(length, t[0]))
+            length += -(-t[0].nbytes // (8 * ALIGNMENT)) * ALIGNMENT
             return t[:0]
 
-        self._like, self._each = tree_map(place, first), views
-        self._pieces = max(-(-length // PIECE), 1)
-        self._memory = torch.empty(steps, self._pieces * PIECE, dtype=torch.int64, device=device)
-        self._first = torch.arange(self._pieces, device=device)
-        self._now = self._first.clone()  # the pieces of the step that comes
-        self.places = self._views(self._memory)
+        self._structure, self._view_makers = tree_map(add_view, first), makers
+        self._chunks_per_step = max(-(-length // CHUNK), 1)
+        self._memory = torch.empty(steps, self._chunks_per_step * CHUNK, dtype=torch.int64, device=device)
+        self._first_chunks = torch.arange(self._chunks_per_step, device=device)
+        self._next_chunks = self._first_chunks.clone()  # of the step that `next_step` returns
+        self.tensors = self._view_all(self._memory)
 
     def rewind(self) -> None:
         """Back to the first step."""
-        self._now.copy_(self._first)
+        self._next_chunks.copy_(self._first_chunks)
 
-    def take(self) -> Any:
-        """The tensors [...] of the step that comes, in new memory; then it is the next one's turn."""
-        taken = self._memory.view(-1, PIECE)[self._now]
-        self._now.add_(self._pieces)
-        return tree_map(lambda t: t[0], self._views(taken.view(1, -1)))
+    def next_step(self) -> Any:
+        """Copy out the tensors [...] of the next step, and advance."""
+        taken = self._memory.view(-1, CHUNK)[self._next_chunks]
+        self._next_chunks.add_(self._chunks_per_step)
+        return tree_map(lambda t: t[0], self._view_all(taken.view(1, -1)))
 
-    def _views(self, memory: Tensor) -> Any:
-        """The tree's tensors in memory [steps, length]."""
-        each = iter(self._each)
-        return tree_map(lambda _: next(each)(memory), self._like)
+    def _view_all(self, memory: Tensor) -> Any:
+        """The tree's tensors as views of memory [steps, length]."""
+        makers = iter(self._view_makers)
+        return tree_map(lambda _: next(makers)(memory), self._structure)
 
 
-def _view(first: int, like: Tensor) -> Callable[[Tensor], Tensor]:
-    """From memory [steps, length] to the tensor [steps, ...] that begins `first` numbers into each step's run."""
+def _make_view(first: int, like: Tensor) -> Callable[[Tensor], Tensor]:
+    """A function from memory [steps, length] to the tensor [steps, ...] that begins `first` words into each step."""
     count, end = like.numel(), first + -(-like.nbytes // 8)
     order = sorted(range(like.ndim), key=like.stride, reverse=True)
-    shape, back = [like.shape[i] for i in order], [0, *(1 + order.index(i) for i in range(like.ndim))]
+    shape, axes = [like.shape[i] for i in order], [0, *(1 + order.index(i) for i in range(like.ndim))]
 
     def view(memory: Tensor) -> Tensor:
-        return memory[:, first:end].view(like.dtype)[:, :count].view(len(memory), *shape).permute(back)
+        return memory[:, first:end].view(like.dtype)[:, :count].view(len(memory), *shape).permute(axes)
 
     return view

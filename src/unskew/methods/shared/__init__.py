@@ -1,1 +1,1 @@
-"""Formulas that several methods use; nothing here registers itself."""
+"""Formulas used by several methods; no file here registers a part or a method."""

@@ -1,4 +1,4 @@
-"""What all figures share: sizes in pixels, type, stand-ins for the page's colours, and axes without clutter."""
+"""Shared layout of all figures: sizes in pixels, fonts, placeholder colours, and axes without clutter."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-NARROW, WIDE = 342, 772  # the column of a phone; of a tablet, or of a page with the caption beside it
+NARROW, WIDE = 342, 772  # pixels: column of a phone; of a tablet, or of a page with the caption at the side
 TEXT = 12.0
-# Colours that no figure would use otherwise; the page's style sheet gives each a light and a dark value.
+# Placeholder colours, replaced by CSS variables that have a light and a dark value in the page's style sheet.
 INK, MUTED, RULE, PAPER = "#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04"
 SERIES = tuple(f"#0a0c{i:02x}" for i in range(1, 9))
 VARIABLES = {INK: "ink", MUTED: "muted", RULE: "rule", PAPER: "paper"} | {c: f"s{i}" for i, c in enumerate(SERIES)}
 DASHES: tuple[object, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 STYLE: dict[Any, Any] = {
     "font.size": TEXT,
-    "text.parse_math": False,  # a dollar sign in a user's name is a dollar sign
+    "text.parse_math": False,  # names from users may contain dollar signs
     "text.color": INK,
     "axes.labelcolor": MUTED,
     "axes.edgecolor": RULE,
@@ -44,79 +44,79 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "unskew",
 }
-Marks = Mapping[str, tuple[str, object]]  # method -> colour and dashes
+LineStyles = Mapping[str, tuple[str, object]]  # method -> (colour, dashes)
 P = ParamSpec("P")
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw in the report's style, and leave matplotlib's own settings as they were."""
+    """Decorator: draw in the report's style without changing matplotlib's global settings."""
 
     @wraps(draw)
-    def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
+    def with_style(*args: P.args, **kwargs: P.kwargs) -> Figure:
         with mpl.rc_context(STYLE):
             return draw(*args, **kwargs)
 
-    return inside
+    return with_style
 
 
-def marks(methods: Sequence[str]) -> dict[str, tuple[str, object]]:
-    """A colour per method; the first, the reference, is grey; beyond the palette the dashes change."""
+def line_styles(methods: Sequence[str]) -> dict[str, tuple[str, object]]:
+    """A colour per method. The first, the baseline, is grey; when the palette is exhausted the dashes change."""
     size = len(SERIES)
     rest = {m: (SERIES[i % size], DASHES[i // size % len(DASHES)]) for i, m in enumerate(methods[1:])}
     return dict.fromkeys(methods[:1], (MUTED, "-")) | rest
 
 
-def sheet(width: float, height: float, left: float, right: float, top: float = 24, bottom: float = 34) -> Axes:
-    """One pair of axes with margins in pixels; the figure is its `.figure`."""
+def new_axes(width: float, height: float, left: float, right: float, top: float = 24, bottom: float = 34) -> Axes:
+    """New axes in a new figure (`.figure`); all sizes in pixels."""
     figure = Figure(figsize=(width / 72, height / 72))
     box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
     return figure.add_axes(box)
 
 
-def whole(axes: Axes) -> Figure:
-    """The figure that holds the axes."""
+def figure_of(axes: Axes) -> Figure:
+    """The figure of the axes, typed as a top-level Figure."""
     return cast(Figure, axes.figure)
 
 
-def heading(axes: Axes, text: str) -> None:
-    """What the vertical axis shows, above it and level, so that nobody turns the head."""
-    width = axes.get_position().x0 * whole(axes).get_figwidth() * 72
+def y_title(axes: Axes, text: str) -> None:
+    """Title of the vertical axis: horizontal text above the axis, because rotated text is hard to read."""
+    width = axes.get_position().x0 * figure_of(axes).get_figwidth() * 72
     axes.annotate(text, (0, 1), (-width, 9), xycoords="axes fraction", textcoords="offset pixels", color=MUTED)
 
 
-def below(axes: Axes, text: str) -> None:
-    """What the horizontal axis shows."""
+def x_title(axes: Axes, text: str) -> None:
+    """Title of the horizontal axis."""
     axes.set_xlabel(text, loc="right", labelpad=1)
 
 
-def short(text: str, most: int = 18) -> str:
-    """A name cut in the middle to what a label has room for, since its end may tell it apart; the table has it in full.
+def shorten(text: str, max_length: int = 18) -> str:
+    """Shorten a name in the middle, since names often differ at the end; the results table shows it in full.
 
-    >>> short("fedavg+prox (mu 0.001)")
+    >>> shorten("fedavg+prox (mu 0.001)")
     'fedavg+prox…0.001)'
     """
-    tail = most // 3
-    return text if len(text) <= most else f"{text[: most - tail - 1]}…{text[-tail:]}"
+    tail = max_length // 3
+    return text if len(text) <= max_length else f"{text[: max_length - tail - 1]}…{text[-tail:]}"
 
 
-def room(labels: Sequence[str]) -> float:
-    """Pixels for the longest label, with a little air."""
+def label_width(labels: Sequence[str]) -> float:
+    """Pixels for the longest label plus padding."""
     return 12 + 7.0 * max((len(label) for label in labels), default=0)
 
 
-def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions close to the wanted ones, at least a gap apart and inside the limits where they fit.
+def spread_apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions close to the wanted ones, at least a gap apart, and inside the limits if they fit.
 
-    >>> apart([5.0, 5.0, 9.0], 2.0, 0.0, 10.0)
+    >>> spread_apart([5.0, 5.0, 9.0], 2.0, 0.0, 10.0)
     [4.0, 6.0, 9.0]
     """
     order = np.argsort(wanted, kind="stable")
     at = np.asarray(wanted, float)[order]
     for _ in range(200):  # push neighbours apart until nothing moves
-        lack = gap - np.diff(at)
-        if not (lack > 1e-6).any():
+        shortfall = gap - np.diff(at)
+        if not (shortfall > 1e-6).any():
             break
-        for i in np.flatnonzero(lack > 1e-6):
+        for i in np.flatnonzero(shortfall > 1e-6):
             push = max(gap - (at[i + 1] - at[i]), 0.0) / 2
             at[i], at[i + 1] = at[i] - push, at[i + 1] + push
     at += max(low - at[0], 0.0) if len(at) else 0.0

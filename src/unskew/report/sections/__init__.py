@@ -1,4 +1,4 @@
-"""The sections of the page in their order: a heading, what to look for, and a function from a setting to its panel."""
+"""The sections of the page in order: a title, a lead sentence, and a function from a setting to its panel."""
 
 from __future__ import annotations
 
@@ -22,32 +22,34 @@ class ReportSection:
 
 
 RESULTS = (
+    ReportSection("Accuracy by round", "A curve that rises higher and earlier is better.", outcome_sections.curves),
+    ReportSection("Results by method", "", outcome_sections.table),
     ReportSection(
-        "Accuracy by round", "The higher and the earlier a curve rises, the better.", outcome_sections.curves
-    ),
-    ReportSection("Numbers", "", outcome_sections.table),
-    ReportSection(
-        "Paired differences", "The same seed means the same split, clients and batches.", outcome_sections.paired
+        "Paired differences",
+        "Runs are paired by seed: the same seed means the same split, clients and batches.",
+        outcome_sections.paired,
     ),
 )
 DETAILS = (
-    ReportSection("Who holds what", "", client_sections.holdings),
+    ReportSection("Data by client", "", client_sections.holdings),
     ReportSection(
-        "Class by class",
-        "A mean hides classes that the model never learnt, or learns and forgets from round to round.",
+        "Accuracy by class",
+        "The mean accuracy hides classes that the model never learns, or learns and forgets again.",
         client_sections.classes,
     ),
     ReportSection(
-        "What the model predicts",
-        "Under label skew a model favours the classes of the clients it met last. Even colour is good; a strong cell "
-        "is a class that takes the predictions of others.",
+        "Predicted classes",
+        "Under label skew a model favours the classes of the clients that trained it last. An even colour is good; a "
+        "strong colour marks a class that is predicted too often.",
         client_sections.predictions,
     ),
     ReportSection(
-        "Bytes sent", "From the ledger; what comes on top of weights is the price of a method.", cost_sections.traffic
+        "Communication",
+        "Bytes from the ledger. Everything except the weights is extra cost of the method.",
+        cost_sections.traffic,
     ),
     ReportSection(
-        "Loss terms", "Training loss by part, mean over the clients of a round and over seeds.", cost_sections.losses
+        "Training loss", "Loss terms by part, mean over the clients of a round and over seeds.", cost_sections.losses
     ),
     ReportSection("Time", "", cost_sections.times),
 )

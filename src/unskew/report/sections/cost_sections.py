@@ -1,59 +1,59 @@
-"""What it took: bytes, loss terms, clients left out, time."""
+"""Costs: bytes, loss terms, clients left out, time."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from unskew.report import plot_frames
-from unskew.report.cost_notes import time_doubt
+from unskew.report.cost_notes import time_caveat
 from unskew.report.figures import round_curves, stacked_bars
-from unskew.report.figures.figure_layout import marks
+from unskew.report.figures.figure_layout import line_styles
 from unskew.report.group_runs import Setting
 from unskew.report.report_panel import FigureRenderer, ReportPanel, legend
 from unskew.results.format_numbers import in_bytes, listed
 
-REASONS = 5  # that are shown
+MAX_REASONS = 5  # to show
 
 
-def traffic(setting: Setting, studio: FigureRenderer) -> ReportPanel:
+def traffic(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
     """Bytes from the ledger."""
     frame, clients = plot_frames.traffic(setting), len(plot_frames.holdings(setting.first))
     if frame.empty:
         return ReportPanel(setting.name, notes=["Nothing was sent."])
     up = frame[frame["direction"] == "up"].groupby("method")["bytes"].sum()
-    drawing = studio.draw(
+    drawing = renderer.draw(
         partial(stacked_bars.traffic_bars, frame),
-        "Bytes sent up and down by method, stacked by kind",
-        f"Whole run, mean over seeds. Most goes up with {up.idxmax()}: {in_bytes(up.max() / clients)} for each of the "
+        "Bytes uploaded and downloaded by method, stacked by kind",
+        f"Per run, mean over seeds. {up.idxmax()} uploads the most: {in_bytes(up.max() / clients)} for each of the "
         f"{clients} clients on average.",
         wide=True,
     )
-    return ReportPanel(setting.name, [drawing], legend=legend(stacked_bars.colours_of_kinds(frame)))
+    return ReportPanel(setting.name, [drawing], legend=legend(stacked_bars.kind_colours(frame)))
 
 
-def losses(setting: Setting, studio: FigureRenderer) -> ReportPanel:
+def losses(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
     """A figure per part that has a loss, and clients left out."""
-    frame, gone = plot_frames.losses(setting), plot_frames.dropped(setting)
-    colours = marks([entry.label for entry in setting.entries])
+    frame, dropped = plot_frames.losses(setting), plot_frames.dropped(setting)
+    colours = line_styles([entry.label for entry in setting.entries])
     panel = ReportPanel(setting.name)
     for part in map(str, frame["part"].unique()):
         methods = list(frame.loc[frame["part"] == part, "method"].unique())
-        whose = "All methods" if len(methods) == len(colours) else f"Only with {listed(methods)}"
-        drawing = studio.draw(
+        scope = "all methods" if len(methods) == len(colours) else f"{listed(methods)} only"
+        drawing = renderer.draw(
             partial(round_curves.loss_curves, frame, part, colours),
             f"Loss term {part} by round",
-            f"{whose}: {_ends(frame, part)} in the last round.",
+            f"{_final_range(frame, part)} in the last round ({scope}).",
         )
         panel.drawings.append(drawing)
     panel.notes += _refusals(setting)
-    if gone.empty:
+    if dropped.empty:
         if not panel.notes:
-            panel.notes.append("No client was left out: every reply was as agreed and every number in it finite.")
+            panel.notes.append("No client was left out: every reply had the expected form and only finite numbers.")
         return panel
-    drawing = studio.draw(
-        partial(round_curves.dropped_curves, gone, colours),
+    drawing = renderer.draw(
+        partial(round_curves.dropped_curves, dropped, colours),
         "Clients left out so far by round",
-        "Clients whose reply was refused, most often for a number that was not finite: a method that diverges.",
+        "Clients whose reply was refused. The most frequent reason is a non-finite number, a sign of divergence.",
     )
     panel.drawings.append(drawing)
     return panel
@@ -63,45 +63,45 @@ def _refusals(setting: Setting) -> list[str]:
     """Refused replies with their reasons, the most frequent first, and rounds below the quorum."""
     refused, below = plot_frames.refused(setting), plot_frames.below_quorum(setting)
     groups = refused.groupby(["method", "phase", "reason"], sort=False)
-    found = sorted(groups, key=lambda group: -len(group[1]))
+    by_count = sorted(groups, key=lambda group: -len(group[1]))
     notes = [
-        f"{method}: {len(rows)} {'reply' if len(rows) == 1 else 'replies'} refused ({phase}), the first of client "
+        f"{method}: {len(rows)} {'reply' if len(rows) == 1 else 'replies'} refused ({phase}), first from client "
         f"{rows['client'].iloc[0]} in round {rows['round'].iloc[0]}: {reason}."
-        for (method, phase, reason), rows in found[:REASONS]
+        for (method, phase, reason), rows in by_count[:MAX_REASONS]
     ]
-    notes += [f"{len(found) - REASONS} more reasons are in the ledger."] * (len(found) > REASONS)
+    notes += [f"{len(by_count) - MAX_REASONS} more reasons are in the ledger."] * (len(by_count) > MAX_REASONS)
     for method, rows in below.groupby("method", sort=False):
         rounds = "round" if len(rows) == 1 else "rounds"
-        notes.append(f"{method}: {len(rows)} {rounds} below the quorum, after which the model stayed as it was.")
+        notes.append(f"{method}: {len(rows)} {rounds} below the quorum, which left the model unchanged.")
     return notes
 
 
-def _ends(frame: plot_frames.Frame, part: str) -> str:
-    """The range of the last values of a part."""
+def _final_range(frame: plot_frames.Frame, part: str) -> str:
+    """The range of a part's last values over methods."""
     last = frame[frame["part"] == part].groupby("method")["value"].last()
     low, high = f"{last.min():.3g}", f"{last.max():.3g}"
     return low if low == high else f"{low} to {high}"
 
 
-def times(setting: Setting, studio: FigureRenderer) -> ReportPanel:
-    """Seconds of a round and the share of padding."""
+def times(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
+    """Seconds per round, and the share of padding."""
     frame = plot_frames.times(setting)
-    drawing = studio.draw(
+    drawing = renderer.draw(
         partial(stacked_bars.time_bars, frame),
-        "Median time of a round by method, training and evaluation",
-        "Median over rounds and seeds, so that the first round's set-up does not count.",
+        "Median time per round by method, training and evaluation",
+        "Median over rounds and seeds, so set-up in the first round does not count.",
         wide=True,
     )
-    notes = [note for note in (time_doubt(setting), _padding(setting)) if note]
-    return ReportPanel(setting.name, [drawing], notes, legend=legend(stacked_bars.colours_of_times(frame)))
+    notes = [note for note in (time_caveat(setting), _padding(setting)) if note]
+    return ReportPanel(setting.name, [drawing], notes, legend=legend(stacked_bars.time_colours(frame)))
 
 
 def _padding(setting: Setting) -> str:
     shares = {e.label: [run.environment.get("padding_share") for run in e.runs] for e in setting.entries}
-    known = {label: [100 * float(s) for s in some if s is not None] for label, some in shares.items()}
-    told = {label: sum(some) / len(some) for label, some in known.items() if some}
-    if not told:
-        return "The share of padding was not kept."
-    if max(told.values()) < 0.05:
-        return "No work was padding."
-    return f"Share of the work that was padding: {', '.join(f'{name} {share:.1f} %' for name, share in told.items())}."
+    known = {label: [100 * float(s) for s in values if s is not None] for label, values in shares.items()}
+    means = {label: sum(values) / len(values) for label, values in known.items() if values}
+    if not means:
+        return "The share of padding was not recorded."
+    if max(means.values()) < 0.05:
+        return "None of the work was padding."
+    return f"Share of padding in the work: {', '.join(f'{name} {share:.1f} %' for name, share in means.items())}."

@@ -1,4 +1,4 @@
-"""Who got how far: curves, the table, paired differences."""
+"""Accuracy: curves, the table of results, paired differences."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from functools import partial
 import pandas as pd
 
 from unskew.report import plot_frames
-from unskew.report.cost_notes import scores_of, time_doubt
+from unskew.report.cost_notes import scores_of, time_caveat
 from unskew.report.figures import interval_plots, round_curves
-from unskew.report.figures.figure_layout import marks
+from unskew.report.figures.figure_layout import line_styles
 from unskew.report.group_runs import Setting
-from unskew.report.report_panel import NOT_USED, FigureRenderer, ReportPanel
-from unskew.report.results_table import results
+from unskew.report.report_panel import TEST_NOT_USED, FigureRenderer, ReportPanel
+from unskew.report.results_table import results_table
 from unskew.results.finding import METRICS
 from unskew.results.format_numbers import listed
 from unskew.results.statistics import difference
 
 
-def curves(setting: Setting, studio: FigureRenderer) -> ReportPanel:
+def curves(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
     """Accuracy by round."""
-    frame, colours = plot_frames.accuracy(setting), marks([entry.label for entry in setting.entries])
+    frame, colours = plot_frames.accuracy(setting), line_styles([entry.label for entry in setting.entries])
     several = any(len(entry.runs) > 1 for entry in setting.entries)
-    band = "Line: mean over seeds; band: from the lowest to the highest seed." if several else "One seed, so no band."
-    notes = [NOT_USED] if setting.selected else []
-    drawing = studio.draw(
+    band = "Line: mean over seeds; band: lowest to highest seed." if several else "One seed only, so no band is shown."
+    notes = [TEST_NOT_USED] if setting.rounds_selected else []
+    drawing = renderer.draw(
         partial(round_curves.accuracy_curves, frame, colours),
         f"Test accuracy by round for {listed(list(colours))}",
-        f"{band} Grey is {setting.reference.label}." + ("" if setting.selected else _highest(frame)),
+        f"{band} Grey: {setting.baseline.label}." + ("" if setting.rounds_selected else _highest(frame)),
         wide=True,
     )
     return ReportPanel(setting.name, [drawing], notes)
@@ -35,48 +35,49 @@ def curves(setting: Setting, studio: FigureRenderer) -> ReportPanel:
 
 def _highest(frame: plot_frames.Frame) -> str:
     top = frame.iloc[int(frame["value"].to_numpy().argmax())]  # the first of equals, as in a run's summary
-    where = f"{top['method']} in round {top['round']} (seed {top['seed']})"
-    return f" The highest single value is {top['value']:.1f} %, {where}."
+    return (
+        f" The highest single value is {top['value']:.1f} %, by {top['method']} in round {top['round']} "
+        f"(seed {top['seed']})."
+    )
 
 
-def table(setting: Setting, studio: FigureRenderer) -> ReportPanel:
-    """Numbers by method."""
-    found = results(setting)
+def table(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
+    """Results by method."""
+    table = results_table(setting)
     notes = [
-        "Mean ± sample standard deviation over seeds, the best mean of a column in bold; bytes and time are those of a "
-        "whole run."
+        "Mean ± sample standard deviation over seeds; the best mean of each column is bold. Bytes and time are per run."
     ]
-    if "speed-up" in found.columns:
+    if "speed-up" in table.columns:
         notes.append(
-            "Speed-up as in FedLMD: rounds of the run divided by the first round that reaches FedAvg's best accuracy "
-            "with that seed."
+            "Speed-up as defined by FedLMD: total rounds divided by the first round that reaches FedAvg's best "
+            "accuracy with the same seed."
         )
-    if found.flagged:
-        notes.append("† never reached it with some seed, which counts as 1.00× there, as in FedLMD.")
-    if time_doubt(setting):
-        notes.append("The times of these methods cannot be compared; see Time.")
+    if table.flagged:
+        notes.append("†: with at least one seed FedAvg's best was never reached; this counts as 1.00×, as in FedLMD.")
+    if time_caveat(setting):
+        notes.append("The times of these methods are not comparable; see Time.")
     notes += setting.notes
-    return ReportPanel(setting.name, notes=notes, table=found)
+    return ReportPanel(setting.name, notes=notes, table=table)
 
 
-def paired(setting: Setting, studio: FigureRenderer) -> ReportPanel:
-    """Differences to the reference."""
-    scores, reference = scores_of(setting, studio.metric), setting.reference.label
+def paired(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
+    """Paired differences from the baseline."""
+    scores, baseline = scores_of(setting, renderer.metric), setting.baseline.label
     others = [entry.label for entry in setting.entries[1:]]
     if not others:
-        return ReportPanel(setting.name, notes=["One method only: nothing to compare."])
-    found = {name: difference(scores[name], scores[reference]) for name in others}
-    rows = [{"method": name} | vars(gap) for name, gap in found.items() if gap.pairs]
+        return ReportPanel(setting.name, notes=["Only one method, so there is nothing to compare."])
+    differences = {name: difference(scores[name], scores[baseline]) for name in others}
+    rows = [{"method": name} | vars(gap) for name, gap in differences.items() if gap.pairs]
     panel = ReportPanel(setting.name)
-    if unpaired := [name for name, gap in found.items() if not gap.pairs]:
-        panel.notes.append(f"No seed in common with {reference}: {listed(unpaired)}.")
+    if unpaired := [name for name, gap in differences.items() if not gap.pairs]:
+        panel.notes.append(f"No seed in common with {baseline}: {listed(unpaired)}.")
     if rows:
-        alone = " A dot alone has one common seed, and so no interval." if any(r["pairs"] < 2 for r in rows) else ""
-        drawing = studio.draw(
-            partial(interval_plots.forest, pd.DataFrame(rows), reference, marks([reference, *others])),
-            f"Paired differences of {listed(others)} to {reference}, with 95 % intervals",
-            f"A line that crosses zero may be chance. {METRICS[studio.metric].capitalize()}: mean difference and its "
-            f"95 % Student interval, each on its own.{alone}",
+        one_seed = " A dot without a line: only one common seed." if any(r["pairs"] < 2 for r in rows) else ""
+        drawing = renderer.draw(
+            partial(interval_plots.forest, pd.DataFrame(rows), baseline, line_styles([baseline, *others])),
+            f"Paired differences of {listed(others)} from {baseline}, with 95 % intervals",
+            f"{METRICS[renderer.metric].capitalize()}: mean difference with its 95 % Student t interval, not corrected "
+            f"for multiple comparisons. If an interval includes zero, the difference may be chance.{one_seed}",
             wide=True,
         )
         panel.drawings.append(drawing)

@@ -1,4 +1,4 @@
-"""The papers' figures, by the name that `unskew reproduce` knows them by."""
+"""The papers' figures, by their name in `unskew reproduce`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def _curves(name: str, title: str) -> PaperFigure:
     return PaperFigure(name, title, accuracy_curves.data, partial(accuracy_curves.draw, name=name, title=title))
 
 
-def _against(
+def _by_option(
     name: str,
     title: str,
     options: dict[str, PanelOption],
-    place: accuracy_by_option.Reader = accuracy_by_option.by_setting,
+    parse_label: accuracy_by_option.LabelParser = accuracy_by_option.by_setting,
 ) -> PaperFigure:
-    draw = partial(accuracy_by_option.draw, name=name, title=title, place=place, options=options)
-    return PaperFigure(name, title, partial(accuracy_by_option.data, place=place), draw)
+    draw = partial(accuracy_by_option.draw, name=name, title=title, parse_label=parse_label, options=options)
+    return PaperFigure(name, title, partial(accuracy_by_option.data, parse_label=parse_label), draw)
 
 
 def _labels(name: str, title: str) -> PaperFigure:
@@ -48,7 +48,7 @@ def _sweep(name: str, title: str, *parts: option_sweep.SweepPanel, more: bool = 
 
 
 def _of_runs(name: str, title: str, source: ModuleType) -> PaperFigure:
-    """A figure that looks at more of its runs than their accuracies."""
+    """A figure that needs more of its runs than their accuracies."""
     return PaperFigure(name, title, source.data, partial(source.draw, name=name, title=title), more_than_curves=True)
 
 
@@ -56,61 +56,63 @@ def _planned(name: str, title: str, data: Callable, draw: Callable) -> PaperFigu
     return PaperFigure(name, title, data, partial(draw, name=name, title=title), planned=True)
 
 
-_FLEA = (
-    _curves("flea/figure2", "FLea Fig. 2: IID data in ever smaller pieces"),
+_FLEA_FIGURES = (
+    _curves("flea/figure2", "FLea Fig. 2: IID data with fewer and fewer rows per client"),
     _of_runs("flea/figure3", "FLea Fig. 3: features by class, before and after local training", feature_clusters),
     _sweep(
         "flea/figure6",
-        "FLea Fig. 6: features against averages",
+        "FLea Fig. 6: sharing features or batch means",
         option_sweep.by_round("FedMix and FLea"),
         option_sweep.by_option("share", "FLea", "share of a client's rows", log=True),
     ),
-    _of_runs("flea/figure7", "FLea Fig. 7: labels of the buffer, of a client, and mixed", mixed_labels),
+    _of_runs(
+        "flea/figure7", "FLea Fig. 7: labels of the feature buffer, of a client, and of mixed batches", mixed_labels
+    ),
     _planned("flea/figure8", "FLea Fig. 8: mixing weights of one batch", mixing_weights.data, mixing_weights.draw),
-    _of_runs("flea/figure9", "FLea Fig. 9: what is given away", leak_figure),
+    _of_runs("flea/figure9", "FLea Fig. 9: privacy of the shared features", leak_figure),
     _sweep(
         "flea/figure10",
-        "FLea Fig. 10: the law of the mixing weights",
+        "FLea Fig. 10: distribution of the mixing weights",
         option_sweep.densities("a", "Beta(a, a)"),
         option_sweep.by_option("a", "FLea", "a", log=True),
     ),
     _sweep(
         "flea/figure11",
-        "FLea Fig. 11: weights of the loss",
+        "FLea Fig. 11: loss weights",
         option_sweep.by_option("lam1", "distillation, λ2 = 0", "λ1", log=False),
         option_sweep.by_option("lam2", "decorrelation, λ1 = 1", "λ2", log=False, with_c=True),
         more=True,
     ),
     _planned(
         "flea/figure12",
-        "FLea Fig. 12: who holds what, 50 rows a client",
+        "FLea Fig. 12: label distribution across clients, 50 rows per client",
         client_holdings.data,
         client_holdings.draw_maps,
     ),
-    _planned("flea/figure13", "FLea Fig. 13: rows of a client", client_holdings.data, client_holdings.draw_sizes),
+    _planned("flea/figure13", "FLea Fig. 13: rows per client", client_holdings.data, client_holdings.draw_sizes),
 )
-_FEDLMD = (
-    _labels("fedlmd/figure2", "FedLMD Fig. 2: labels that are trained on, and labels that are predicted"),
-    _curves("fedlmd/figure4", "FedLMD Fig. 4: what distillation does for FedAvg"),
-    _against(
+_FEDLMD_FIGURES = (
+    _labels("fedlmd/figure2", "FedLMD Fig. 2: labels trained on and labels predicted"),
+    _curves("fedlmd/figure4", "FedLMD Fig. 4: the effect of distillation on FedAvg"),
+    _by_option(
         "fedlmd/figure5",
-        "FedLMD Fig. 5: methods without additional computation",
+        "FedLMD Fig. 5: methods without extra computation",
         {
-            "s": PanelOption("sharding", "shards of a client, s"),
-            "alpha": PanelOption("LDA", "concentration of the Dirichlet draw, α"),
+            "s": PanelOption("sharding", "shards per client, s"),
+            "alpha": PanelOption("LDA", "Dirichlet concentration, α"),
         },
         accuracy_by_option.by_column,
     ),
     _curves("fedlmd/figure6", "FedLMD Fig. 6: accuracy by round"),
-    _against(
+    _by_option(
         "fedlmd/figure7",
-        "FedLMD Fig. 7: local work and clients in a round",
+        "FedLMD Fig. 7: local epochs and clients per round",
         {
-            "epochs": PanelOption("local epochs", "epochs of local training, E"),
-            "participants": PanelOption("uploaded models", "clients in a round"),
+            "epochs": PanelOption("local epochs", "local epochs, E"),
+            "participants": PanelOption("uploaded models", "clients per round"),
         },
     ),
-    _against(
+    _by_option(
         "fedlmd/figure8",
         "FedLMD Fig. 8: switching from FedLMD-Tf to FedLMD",
         {
@@ -119,11 +121,11 @@ _FEDLMD = (
             )
         },
     ),
-    _against(
+    _by_option(
         "fedlmd/figure9",
-        "FedLMD Fig. 9: temperature and strength of distillation",
+        "FedLMD Fig. 9: distillation temperature and strength",
         {"tau": PanelOption("temperature, β = 1", "τ"), "beta": PanelOption("strength, τ = 1", "β")},
         accuracy_by_option.by_method,
     ),
 )
-FIGURES = {figure.name: figure for figure in (*_FLEA, *_FEDLMD)}
+FIGURES = {figure.name: figure for figure in (*_FLEA_FIGURES, *_FEDLMD_FIGURES)}

@@ -1,4 +1,4 @@
-"""Accuracy by round, a panel per setting: FedLMD's figures 4 and 6."""
+"""Accuracy by round, one panel per setting: FLea's figure 2, and FedLMD's figures 4 and 6."""
 
 from __future__ import annotations
 
@@ -11,21 +11,27 @@ from unskew.reproduce.figures.figure_style import (
     LineStyle,
     accuracy_axes,
     label_ends,
-    marks,
+    line_styles,
     panels,
-    same_height,
-    styled,
+    share_y_scale,
+    with_figure_style,
 )
-from unskew.reproduce.figures.paper_figure import all_of, caption, check_some, missing, wanted
+from unskew.reproduce.figures.paper_figure import (
+    caption,
+    check_not_empty,
+    in_recipe_order,
+    missing_series,
+    recipe_labels,
+)
 from unskew.reproduce.target_cells import FinishedCell
 from unskew.results.run_tables import test_accuracy
 
 COLUMNS = ["dataset", "method", "setting", "seed", "round", "accuracy"]
-SMOOTH = 10  # rounds of a running mean: single rounds jump by ten points and more under strong skew
+SMOOTH = 10  # rounds of the running mean: under strong skew single rounds jump by ten points and more
 
 
 def data(runs: list[FinishedCell]) -> pd.DataFrame:
-    """dataset, method, setting, seed, round, accuracy (test set, percent)."""
+    """A row per run and round: dataset, method, setting, seed, round, test accuracy in percent."""
     tables = [
         test_accuracy(p.run.metrics).assign(
             dataset=p.run.config.data.name, method=p.method, setting=p.setting, seed=p.seed
@@ -37,40 +43,40 @@ def data(runs: list[FinishedCell]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True).round({"value": 2}).rename(columns={"value": "accuracy"})[COLUMNS]
 
 
-@styled
+@with_figure_style
 def draw(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
-    """Thin lines for runs, thick ones for the mean over seeds and the last rounds."""
-    check_some(frame, name)
-    methods, settings = (all_of(w, frame[c]) for w, c in zip(wanted(name), ("method", "setting")))
-    absent = missing(methods, settings, set(zip(frame["method"], frame["setting"])))
+    """Thin lines for single runs, thick lines for the running mean over seeds."""
+    check_not_empty(frame, name)
+    methods, settings = (in_recipe_order(w, frame[c]) for w, c in zip(recipe_labels(name), ("method", "setting")))
+    absent = missing_series(methods, settings, set(zip(frame["method"], frame["setting"])))
     shown = [s for s in settings if s in set(frame["setting"])]
-    what = f"Thick: mean over seeds and the last {SMOOTH} rounds; thin: every run and round."
+    content = f"Thick: mean over seeds and the last {SMOOTH} rounds; thin: single runs."
     size = (560.0, 320.0) if len(shown) == 1 else (320.0, 340.0)
-    figure, places = panels(1, len(shown), size, title, caption(frame, what, absent, note))
-    drawn = marks(methods)
-    ends = [lines(axes, frame[frame["setting"] == s], methods, drawn) for axes, s in zip(places, shown)]
-    same_height(places)
-    for axes, setting, last in zip(places, shown, ends):
+    figure, panel_axes = panels(1, len(shown), size, title, caption(frame, content, absent, note))
+    styles = line_styles(methods)
+    ends = [draw_lines(axes, frame[frame["setting"] == s], methods, styles) for axes, s in zip(panel_axes, shown)]
+    share_y_scale(panel_axes)
+    for axes, setting, last in zip(panel_axes, shown, ends):
         accuracy_axes(axes, setting, "test accuracy, %", "communication round")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        label_ends(axes, last, drawn, size[1])
+        label_ends(axes, last, styles, size[1])
     return figure
 
 
-def lines(axes: Axes, frame: pd.DataFrame, methods: list[str], drawn: dict[str, LineStyle]) -> dict[str, float]:
-    """The lines of one panel, and where they end; the wider a line, the further on top."""
+def draw_lines(axes: Axes, frame: pd.DataFrame, methods: list[str], styles: dict[str, LineStyle]) -> dict[str, float]:
+    """Draw the lines of one panel, wider ones on top; returns the last value of each, for its label."""
     ends: dict[str, float] = {}
     axes.margins(x=0.0)
-    pale = min(0.3, 1.2 / len(frame.groupby(["method", "seed"])))  # many thin lines would hide the thick ones
+    alpha = min(0.3, 1.2 / len(frame.groupby(["method", "seed"])))  # many thin lines would hide the thick ones
     for method in methods:
-        rows, mark = frame[frame["method"] == method], drawn[method]
+        rows, style = frame[frame["method"] == method], styles[method]
         if rows.empty:
             continue
         for seed, run in rows.groupby("seed"):
-            thin = axes.plot(run["round"], run["accuracy"], color=mark.colour, linewidth=0.7, alpha=pale)
+            thin = axes.plot(run["round"], run["accuracy"], color=style.colour, linewidth=0.7, alpha=alpha)
             thin[0].set_gid(f"run {method} {seed}")
         mean = rows.groupby("round")["accuracy"].mean().rolling(SMOOTH, min_periods=1).mean()
-        thick = {"color": mark.colour, "linestyle": mark.dashes, "linewidth": mark.width}
-        axes.plot(mean.index, mean, **thick, zorder=2 + mark.width, gid=f"line {method}")
+        thick = {"color": style.colour, "linestyle": style.linestyle, "linewidth": style.width}
+        axes.plot(mean.index, mean, **thick, zorder=2 + style.width, gid=f"line {method}")
         ends[method] = float(mean.iloc[-1])
     return ends

@@ -1,4 +1,4 @@
-"""FLea's figure 8: the mixing weights of one batch, as the plan draws them for a client."""
+"""FLea's figure 8: the mixing weights that the plan draws for one batch of a client."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from matplotlib.figure import Figure
 
 from unskew.client.plan import Plan
 from unskew.protocol.part import Sizes
-from unskew.reproduce.figures.figure_style import INK, panels, styled
-from unskew.reproduce.figures.paper_figure import caption, check_some
+from unskew.reproduce.figures.figure_style import INK, panels, with_figure_style
+from unskew.reproduce.figures.paper_figure import caption, check_not_empty
 from unskew.reproduce.target_cells import PlannedCell
 
 COLUMNS = ["dataset", "series", "seed", "row", "beta"]
-ROUND, CLIENT, CLASSES = 2, 0, 10  # in round 1 there is nothing to mix with
+ROUND, CLIENT, CLASSES = 2, 0, 10  # round 1 has no buffer to mix with
 
 
 def data(cells: list[PlannedCell]) -> pd.DataFrame:
-    """dataset, series, seed, row, beta: those of the first batch of client 0 in round 2."""
+    """The table with the columns COLUMNS, for the first batch of client 0 in round 2."""
     rows: list[tuple] = []
     for cell in cells:
         experiment = cell.experiment
@@ -28,13 +28,13 @@ def data(cells: list[PlannedCell]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-@styled
+@with_figure_style
 def draw(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
-    """A stem for every row of the batch."""
-    check_some(frame, name)
+    """One stem per row of the batch."""
+    check_not_empty(frame, name)
     rows = frame[frame["seed"] == frame["seed"].iloc[0]]
-    what = f"Mixing weights of {len(rows)} rows, one draw from Beta(2, 2) each."
-    figure, (axes,) = panels(1, 1, (560.0, 240.0), title, caption(rows, what, "", note), right=30)
+    content = f"Mixing weights of {len(rows)} rows, each drawn from Beta(2, 2)."
+    figure, (axes,) = panels(1, 1, (560.0, 240.0), title, caption(rows, content, "", note), right=30)
     axes.vlines(rows["row"], 0, rows["beta"], color="#9cc7e6", linewidth=2)
     axes.plot(rows["row"], rows["beta"], "o", color="#1f77b4", gid="points beta")
     axes.axhline(rows["beta"].mean(), color=INK, linewidth=1, linestyle=(0, (4, 3)))

@@ -1,4 +1,4 @@
-"""What a figure of a paper is, and which of its series there are no runs for."""
+"""The type of a paper's figure, its caption, and which of its series have no runs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from unskew.reproduce.paper_names import stands_for
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """Its table from finished runs, and its drawing from the table alone, so that a recorded one is drawn again."""
+    """`data` makes the table from finished runs, `draw` needs only the table, so that a recorded one can be redrawn."""
 
-    name: str  # as `unskew reproduce` calls it
+    name: str  # its name in `unskew reproduce`
     title: str
-    data: Callable[[list[Any]], pd.DataFrame]  # of runs played, or of cells planned
-    draw: Callable[..., Drawing]  # of the table, with a note on how it was played
-    more_than_curves: bool = False  # accuracies by round do not give its table
-    planned: bool = False  # from the experiments alone: nothing is played
+    data: Callable[[list[Any]], pd.DataFrame]  # from FinishedCells, or from PlannedCells if `planned`
+    draw: Callable[..., Drawing]  # from the table, with a note on the runs
+    more_than_curves: bool = False  # its table cannot be made from accuracies by round
+    planned: bool = False  # its table needs the experiments only: nothing is run
 
 
 def recipe_of(name: str) -> str:
-    """The recipe that plays a figure.
+    """The name of a figure's recipe.
 
     >>> recipe_of("fedlmd/figure2")
     'fedlmd-figure2'
@@ -36,46 +36,48 @@ def recipe_of(name: str) -> str:
     return name.replace("/", "-")
 
 
-def wanted(name: str) -> tuple[list[str], list[str]]:
-    """Labels of the methods and of the settings that a figure's recipe has, without those that stand in for others."""
+def recipe_labels(name: str) -> tuple[list[str], list[str]]:
+    """Labels of the methods and settings in a figure's recipe, without the stand-ins for other settings."""
     compare = CompareConfig.model_validate(recipes.read(recipe_of(name))[2])
     return list(compare.methods), [label for label in compare.settings if not stands_for(label)]
 
 
-def check_some(frame: pd.DataFrame, name: str) -> None:
+def check_not_empty(frame: pd.DataFrame, name: str) -> None:
     """Refuse a table without rows."""
     if frame.empty:
-        raise UserError(f"{name}: expected at least one finished run to draw, found none; unskew reproduce {name}")
+        raise UserError(
+            f"{name}: expected at least one finished run to draw, found none; run it: unskew reproduce {name}"
+        )
 
 
-def all_of(wanted: Iterable[str], found: Iterable[str]) -> list[str]:
-    """What the recipe has in its order, then what else there is: nothing that was played is left out."""
-    return list(dict.fromkeys((*wanted, *found)))
+def in_recipe_order(labels: Iterable[str], available: Iterable[str]) -> list[str]:
+    """The recipe's labels in its order, then all other labels that have runs."""
+    return list(dict.fromkeys((*labels, *available)))
 
 
-def missing(methods: Sequence[str], settings: Sequence[str], found: Collection[tuple[str, str]]) -> str:
-    """What of methods x settings was not found, as short as it can be said; nothing if all was.
+def missing_series(methods: Sequence[str], settings: Sequence[str], available: Collection[tuple[str, str]]) -> str:
+    """The missing combinations of methods x settings, written as short as possible; empty if none is missing.
 
-    >>> missing(["a", "b", "c"], ["s=2", "s=3", "s=5"], [("a", "s=2"), ("a", "s=3"), ("b", "s=2")])
+    >>> missing_series(["a", "b", "c"], ["s=2", "s=3", "s=5"], [("a", "s=2"), ("a", "s=3"), ("b", "s=2")])
     's=5; c; b at s=3'
     """
-    columns = [s for s in settings if any((m, s) in found for m in methods)]
-    lines = [m for m in methods if any((m, s) in found for s in columns)]
+    columns = [s for s in settings if any((m, s) in available for m in methods)]
+    lines = [m for m in methods if any((m, s) in available for s in columns)]
     words = [", ".join(s for s in settings if s not in columns), ", ".join(m for m in methods if m not in lines)]
     for method in lines:
-        lacks = [s for s in columns if (method, s) not in found]
-        words.append(f"{method} at {', '.join(lacks)}" if lacks else "")
+        absent = [s for s in columns if (method, s) not in available]
+        words.append(f"{method} at {', '.join(absent)}" if absent else "")
     return "; ".join(word for word in words if word)
 
 
-def caption(frame: pd.DataFrame, what: str, absent: str, note: str = "") -> str:
-    """Below a figure: data and seeds, how it was played, what is drawn, what is missing. frame: dataset, seed."""
-    words = [f"{', '.join(frame['dataset'].unique())}, {_seeds(frame)}.", note, what]
+def caption(frame: pd.DataFrame, content: str, absent: str, note: str = "") -> str:
+    """The text below a figure: data and seeds, note on the runs, content, what is missing. frame: dataset, seed."""
+    words = [f"{', '.join(frame['dataset'].unique())}, {_format_seeds(frame)}.", note, content]
     return " ".join([*(word for word in words if word), *([f"Missing: {absent}."] if absent else [])])
 
 
-def _seeds(frame: pd.DataFrame) -> str:
-    """The number of seeds, or the least and the most where series differ."""
+def _format_seeds(frame: pd.DataFrame) -> str:
+    """The number of seeds, as a range if series have different numbers."""
     series = [column for column in ("series", "method", "setting", "option", "value") if column in frame]
     counts = frame.groupby(series)["seed"].nunique()
     low, high = int(counts.min()), int(counts.max())

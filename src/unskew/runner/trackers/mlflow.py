@@ -1,4 +1,4 @@
-"""MLflow: one of its runs per process, so that a resumed run is two of the same name; `dir` gets its database."""
+"""MLflow: one MLflow run per process, so a resumed run becomes two of the same name; `dir` is for its database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unskew.runner.trackers import TrackedRun, scores
 class MlflowTracker:
     """Parameters at the start, metrics by round."""
 
-    def __init__(self, config: TrackConfig, subject: TrackedRun) -> None:
+    def __init__(self, config: TrackConfig, tracked: TrackedRun) -> None:
         import mlflow
 
         self._mlflow = mlflow
@@ -21,8 +21,8 @@ class MlflowTracker:
             folder.mkdir(parents=True, exist_ok=True)
             mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
         mlflow.set_experiment(config.project)
-        mlflow.start_run(run_name=subject.run)
-        mlflow.log_params(subject.settings)
+        mlflow.start_run(run_name=tracked.run)
+        mlflow.log_params(tracked.settings)
 
     def __call__(self, done: Round) -> None:
         self._mlflow.log_metrics(scores(done), step=done.round)

@@ -1,4 +1,4 @@
-"""TensorBoard: event files in the run's folder, or in `dir`; look at them with `tensorboard --logdir runs`."""
+"""TensorBoard: event files in the run's folder, or in `dir`; view them with `tensorboard --logdir runs`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from unskew.runner.trackers import TrackedRun, scores
 class TensorBoardTracker:
     """Scalars by round."""
 
-    def __init__(self, config: TrackConfig, subject: TrackedRun) -> None:
+    def __init__(self, config: TrackConfig, tracked: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        folder = config.dir or str(subject.folder / "tensorboard")
-        # After a resume, what was logged beyond the checkpoint is hidden: those rounds are played again.
-        self._writer = SummaryWriter(folder, purge_step=subject.first + 1 if subject.first else None)
-        lines = (f"    {key}: {value}" for key, value in subject.settings.items())
-        self._writer.add_text(subject.run, "\n".join(lines), subject.first)
+        folder = config.dir or str(tracked.folder / "tensorboard")
+        # After a resume, hide the rounds logged after the checkpoint, because they are run again.
+        self._writer = SummaryWriter(folder, purge_step=tracked.first + 1 if tracked.first else None)
+        lines = (f"    {key}: {value}" for key, value in tracked.settings.items())
+        self._writer.add_text(tracked.run, "\n".join(lines), tracked.first)
 
     def __call__(self, done: Round) -> None:
         for name, value in scores(done).items():

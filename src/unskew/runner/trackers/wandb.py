@@ -1,4 +1,4 @@
-"""Weights & Biases: offline unless `mode` or WANDB_MODE says otherwise; `wandb sync` sends what was kept."""
+"""Weights & Biases: offline unless `mode` or WANDB_MODE is set; `wandb sync` uploads an offline run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from unskew.runner.trackers import TrackedRun, scores
 
 
 class WandbTracker:
-    """Settings at the start, scores by round; a resumed run goes on under its id."""
+    """Settings at the start, scores by round; a resumed run continues under the same id."""
 
-    def __init__(self, config: TrackConfig, subject: TrackedRun) -> None:
+    def __init__(self, config: TrackConfig, tracked: TrackedRun) -> None:
         import wandb
 
         self._run = wandb.init(
             project=config.project,
-            id=subject.run,
-            name=subject.run,
+            id=tracked.run,
+            name=tracked.run,
             dir=config.dir,
-            config=subject.settings,
+            config=tracked.settings,
             mode=config.mode or os.environ.get("WANDB_MODE") or "offline",
             resume="allow",
         )

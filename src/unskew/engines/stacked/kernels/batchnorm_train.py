@@ -1,7 +1,7 @@
-"""Normalisation of a cohort: x [r, n] holds every channel of every client as one row; a ReLU may follow.
+"""Batch normalisation of a cohort in training: x [r, n] has a row for each channel of each client; with optional ReLU.
 
-A row that fits is read once and kept in registers (0.31 instead of 0.60 ms for 629 MB on an H200); a longer one is read
-again from the cache. The ReLU costs nothing here, and as a layer of its own two passes over all activations.
+A row that fits is loaded once and kept in registers (0.31 instead of 0.60 ms for 629 MB on an H200); a longer one is
+loaded again from the cache. The ReLU is free here, while as a separate layer it takes two passes over all activations.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Numbers at once of a row that does not fit: large programs, few at a time, so that the cache holds their rows.
+# Numbers per iteration of a row that does not fit: with large programs few run at once, and the cache holds their rows.
 BLOCK = 8192
-FITS = 32768  # numbers of a row that registers hold; half of it where two rows are needed
+MAX_IN_REGISTERS = 32768  # numbers of a row that fits into registers; half of it where two rows are needed
 
 
 @triton.jit
-def _whole(x, gain, shift, out, means, variances, N, EPS, RELU: tl.constexpr, BN: tl.constexpr):
-    """Mean, then the variance about it, then the row: squares without the mean would lose digits."""
+def _forward_in_registers(x, gain, shift, out, means, variances, N, EPS, RELU: tl.constexpr, BN: tl.constexpr):
+    """Two passes over the registers, mean then variance: the variance from raw squares would lose digits."""
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BN)
-    seen = tl.load(x + row * N + at, mask=at < N, other=0.0).to(tl.float32)
-    mean = tl.sum(seen, 0) / N
-    away = tl.where(at < N, seen - mean, 0.0)
-    variance = tl.sum(away * away, 0) / N
+    value = tl.load(x + row * N + at, mask=at < N, other=0.0).to(tl.float32)
+    mean = tl.sum(value, 0) / N
+    centred = tl.where(at < N, value - mean, 0.0)
+    variance = tl.sum(centred * centred, 0) / N
     scale = tl.load(gain + row).to(tl.float32) / tl.sqrt(variance + EPS)
-    new = away * scale + tl.load(shift + row).to(tl.float32)
+    new = centred * scale + tl.load(shift + row).to(tl.float32)
     if RELU:
         new = tl.where(new < 0, 0.0, new)
     tl.store(out + row * N + at, new.to(out.dtype.element_ty), mask=at < N)
@@ -36,8 +36,8 @@ def _whole(x, gain, shift, out, means, variances, N, EPS, RELU: tl.constexpr, BN
 
 
 @triton.jit
-def _pieces(x, gain, shift, out, means, variances, N, EPS, RELU: tl.constexpr, BN: tl.constexpr):
-    """The same for a row in pieces."""
+def _forward_looped(x, gain, shift, out, means, variances, N, EPS, RELU: tl.constexpr, BN: tl.constexpr):
+    """The same for a longer row, BN numbers at a time."""
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BN)
     total = tl.zeros([BN], tl.float32)
     for first in range(0, N, BN):
@@ -45,15 +45,15 @@ def _pieces(x, gain, shift, out, means, variances, N, EPS, RELU: tl.constexpr, B
     mean = tl.sum(total, 0) / N
     total = tl.zeros([BN], tl.float32)
     for first in range(0, N, BN):
-        seen = tl.load(x + row * N + first + at, mask=first + at < N, other=0.0).to(tl.float32)
-        away = tl.where(first + at < N, seen - mean, 0.0)
-        total += away * away
+        value = tl.load(x + row * N + first + at, mask=first + at < N, other=0.0).to(tl.float32)
+        centred = tl.where(first + at < N, value - mean, 0.0)
+        total += centred * centred
     variance = tl.sum(total, 0) / N
     scale = tl.load(gain + row).to(tl.float32) / tl.sqrt(variance + EPS)
     offset = tl.load(shift + row).to(tl.float32)
     for first in range(0, N, BN):
-        seen = tl.load(x + row * N + first + at, mask=first + at < N, other=0.0).to(tl.float32)
-        new = (seen - mean) * scale + offset
+        value = tl.load(x + row * N + first + at, mask=first + at < N, other=0.0).to(tl.float32)
+        new = (value - mean) * scale + offset
         if RELU:
             new = tl.where(new < 0, 0.0, new)
         tl.store(out + row * N + first + at, new.to(out.dtype.element_ty), mask=first + at < N)
@@ -62,57 +62,57 @@ def _pieces(x, gain, shift, out, means, variances, N, EPS, RELU: tl.constexpr, B
 
 
 @triton.jit
-def _back(x, g, at, inside, mean, inverse, gain, shift, RELU: tl.constexpr):
-    """Gradients and z = (x - mean) / s at some places; where the ReLU was 0, nothing comes back."""
-    back = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
+def _grad_and_z(x, g, at, inside, mean, inverse, gain, shift, RELU: tl.constexpr):
+    """Gradients and z = (x - mean) / s at some positions; the gradient is 0 where the ReLU's output was."""
+    grad = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
     z = tl.where(inside, (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - mean) * inverse, 0.0)
     if RELU:
-        back = tl.where(z * gain + shift > 0, back, 0.0)
-    return back, z
+        grad = tl.where(z * gain + shift > 0, grad, 0.0)
+    return grad, z
 
 
 @triton.jit
-def _backward(
-    x, g, gain, shift, means, variances, out, into_gain, into_shift, N, EPS, RELU: tl.constexpr, BN: tl.constexpr
+def _backward_looped(
+    x, g, gain, shift, means, variances, out, grad_gain, grad_shift, N, EPS, RELU: tl.constexpr, BN: tl.constexpr
 ):
-    """dx = gain / s (g - mean(g) - z mean(g z)), in pieces."""
+    """dx = gain / s (g - mean(g) - z mean(g z)), BN numbers at a time."""
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BN)
     mean, inverse = tl.load(means + row), 1.0 / tl.sqrt(tl.load(variances + row) + EPS)
-    gained, shifted = tl.load(gain + row).to(tl.float32), tl.load(shift + row).to(tl.float32)
+    row_gain, row_shift = tl.load(gain + row).to(tl.float32), tl.load(shift + row).to(tl.float32)
     sums, products = tl.zeros([BN], tl.float32), tl.zeros([BN], tl.float32)
     for first in range(0, N, BN):
         inside = first + at < N
-        back, z = _back(x + row * N, g + row * N, first + at, inside, mean, inverse, gained, shifted, RELU)
-        sums += back
-        products += back * z
+        grad, z = _grad_and_z(x + row * N, g + row * N, first + at, inside, mean, inverse, row_gain, row_shift, RELU)
+        sums += grad
+        products += grad * z
     total, product = tl.sum(sums, 0), tl.sum(products, 0)
     for first in range(0, N, BN):
         inside = first + at < N
-        back, z = _back(x + row * N, g + row * N, first + at, inside, mean, inverse, gained, shifted, RELU)
-        new = gained * inverse * (back - total / N - z * product / N)
+        grad, z = _grad_and_z(x + row * N, g + row * N, first + at, inside, mean, inverse, row_gain, row_shift, RELU)
+        new = row_gain * inverse * (grad - total / N - z * product / N)
         tl.store(out + row * N + first + at, new.to(out.dtype.element_ty), mask=inside)
-    tl.store(into_gain + row, product)
-    tl.store(into_shift + row, total)
+    tl.store(grad_gain + row, product)
+    tl.store(grad_shift + row, total)
 
 
 @triton.jit
-def _backward_whole(
-    x, g, gain, shift, means, variances, out, into_gain, into_shift, N, EPS, RELU: tl.constexpr, BN: tl.constexpr
+def _backward_in_registers(
+    x, g, gain, shift, means, variances, out, grad_gain, grad_shift, N, EPS, RELU: tl.constexpr, BN: tl.constexpr
 ):
-    """The same for a row that fits."""
+    """The same for a row that fits into registers."""
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BN)
     mean, inverse = tl.load(means + row), 1.0 / tl.sqrt(tl.load(variances + row) + EPS)
-    gained, shifted = tl.load(gain + row).to(tl.float32), tl.load(shift + row).to(tl.float32)
-    back, z = _back(x + row * N, g + row * N, at, at < N, mean, inverse, gained, shifted, RELU)
-    total, product = tl.sum(back, 0), tl.sum(back * z, 0)
-    new = gained * inverse * (back - total / N - z * product / N)
+    row_gain, row_shift = tl.load(gain + row).to(tl.float32), tl.load(shift + row).to(tl.float32)
+    grad, z = _grad_and_z(x + row * N, g + row * N, at, at < N, mean, inverse, row_gain, row_shift, RELU)
+    total, product = tl.sum(grad, 0), tl.sum(grad * z, 0)
+    new = row_gain * inverse * (grad - total / N - z * product / N)
     tl.store(out + row * N + at, new.to(out.dtype.element_ty), mask=at < N)
-    tl.store(into_gain + row, product)
-    tl.store(into_shift + row, total)
+    tl.store(grad_gain + row, product)
+    tl.store(grad_shift + row, total)
 
 
 class BatchNormFunction(torch.autograd.Function):
-    """The rows, ReLU if wanted, their means and variances (which only feed running statistics)."""
+    """The normalised rows with optional ReLU, and their means and variances (for running statistics, no gradient)."""
 
     @staticmethod
     def forward(
@@ -122,7 +122,7 @@ class BatchNormFunction(torch.autograd.Function):
         r, n = x.shape
         out = torch.empty_like(x)
         means, variances = torch.empty(2, r, device=x.device)
-        kernel, sizes = _fitting(n, FITS, _whole, _pieces)
+        kernel, sizes = _choose_kernel(n, MAX_IN_REGISTERS, _forward_in_registers, _forward_looped)
         kernel[(r,)](x, gain, shift, out, means, variances, n, eps, relu, **sizes)
         ctx.save_for_backward(x, gain, shift, means, variances)
         ctx.eps, ctx.relu = eps, relu
@@ -134,17 +134,17 @@ class BatchNormFunction(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         x, gain, shift, means, variances = ctx.saved_tensors
         g, out, (r, n) = g.contiguous(), torch.empty_like(x), x.shape
-        into_gain, into_shift = torch.empty(2, r, device=x.device)
-        kernel, sizes = _fitting(n, FITS // 2, _backward_whole, _backward)
+        grad_gain, grad_shift = torch.empty(2, r, device=x.device)
+        kernel, sizes = _choose_kernel(n, MAX_IN_REGISTERS // 2, _backward_in_registers, _backward_looped)
         kernel[(r,)](
-            x, g, gain, shift, means, variances, out, into_gain, into_shift, n, ctx.eps, ctx.relu, **sizes
+            x, g, gain, shift, means, variances, out, grad_gain, grad_shift, n, ctx.eps, ctx.relu, **sizes
         )  # fmt: skip
-        return out, into_gain.to(gain.dtype), into_shift.to(gain.dtype), None, None
+        return out, grad_gain.to(gain.dtype), grad_shift.to(gain.dtype), None, None
 
 
-def _fitting(n: int, limit: int, whole: Any, pieces: Any) -> tuple[Any, dict[str, int]]:
-    """The kernel for rows of n numbers, and its sizes."""
+def _choose_kernel(n: int, limit: int, in_registers: Any, looped: Any) -> tuple[Any, dict[str, int]]:
+    """The kernel for rows of n numbers, with its launch options."""
     size = triton.next_power_of_2(n)
     if size > limit:
-        return pieces, {"BN": BLOCK, "num_warps": 32}
-    return whole, {"BN": size, "num_warps": max(min(size // 512, 32), 1)}
+        return looped, {"BN": BLOCK, "num_warps": 32}
+    return in_registers, {"BN": size, "num_warps": max(min(size // 512, 32), 1)}

@@ -1,12 +1,13 @@
-"""What the convolution's kernels share: where a place's taps read, lines of places in pairs, and tiles.
+"""Indexing shared by the convolution kernels: the input position of each output, pairs of outputs, and tile sizes.
 
-A place is one of b h' w' outputs of a channel, a tap one of kh kw. What a program does for every number it gathers is
-what it costs, so a place knows once which taps hit its row (two masks of bits), and a tap which bits it needs.
+A position is one of the b h' w' outputs of a channel, a tap one of the kh kw elements of a filter. The work for every
+number gathered dominates the cost, so the taps that lie inside the image are computed once for each position (a mask
+of bits), and each tap only tests its own bits.
 
-A row of a product may stand for two places, one below the other: filters of kh + 1 lines, once with a line of zeros at
-the end and once at the start, give both. For a 5 x 5 filter that is 6 / 5 of the multiplications and 3 / 5 of the
-numbers to gather, which the products wait for. An infinite number of the line beside becomes NaN by the zeros: such
-activations end in a message that is refused, a line earlier than by PyTorch's convolution.
+A row of the matrix product may compute two outputs, one below the other: filters are extended to kh + 1 lines, once
+with a line of zeros at the end and once at the start. For a 5 x 5 filter that is 6 / 5 of the multiplications but only
+3 / 5 of the numbers to gather, which are the bottleneck. An infinite number in the additional line becomes NaN when
+multiplied by zero: such activations end in a refused message, one line earlier than with PyTorch's convolution.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from torch import Tensor
 
 from unskew.engines.stacked.kernels import has_tf32
 
-LEAST = 16  # smallest side that the matrix units take
-WIDE, PAIRED = 64, 64  # most columns of a tile, and of one of pairs
-FULL = 264  # programs wanted at least: two a multiprocessor
-COLUMN = tl.constexpr(8)  # rows of a product between two that a thread has: the two columns of a window
+MIN_SIDE = 16  # smallest side of a matrix that the tensor cores support
+MAX_COLUMNS, MAX_PAIR_COLUMNS = 64, 64  # of a tile of single outputs, and of pairs
+MIN_PROGRAMS = 264  # two for each multiprocessor of an H200
+# The tensor cores give a thread rows of the product that are 8 apart: these become the two columns of a pooling window.
+COLUMN = tl.constexpr(8)
 
 
 class TileShape(NamedTuple):
-    """Places of a tile, or taps and channels of a gradient's; how deep it goes at once; its warps and loads ahead."""
+    """Rows of a tile (positions, or a filter gradient's taps and channels), depth, warps, and pipeline stages."""
 
     rows: int
     depth: int
@@ -36,16 +38,16 @@ class TileShape(NamedTuple):
 
 
 @triton.jit
-def places(
+def output_positions(
     n, B,
     H: tl.constexpr, W: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, S: tl.constexpr, P: tl.constexpr, PAIR: tl.constexpr, LINE: tl.constexpr,
 ):  # fmt: skip
-    """Where the first tap of row n reads, and the taps within the image: bit i for line i, bit 16 + j for column j.
+    """Input offset of the first tap of row n, and its taps inside the image: bit i for line i, bit 16 + j for column j.
 
-    Row n is place n, or for PAIR = 2 the upper one of a pair. With a LINE, rows in the order of 2 x 2 windows: the bit
-    COLUMN of n is the column within one, the bit LINE the line where the row does not stand for both, and the others
-    count the windows.
+    Row n is output n, or for PAIR = 2 the upper output of a pair. With a LINE, rows are in the order of 2 x 2 pooling
+    windows: bit COLUMN of n is the column within a window, bit LINE its line (unless the row computes both), and the
+    other bits count the windows.
     """
     if LINE:
         if PAIR == 2:
@@ -55,7 +57,7 @@ def places(
             below = n // LINE % 2
         image, line = window // (HO * WO // 4), window // (WO // 2) % (HO // 2) * 2 + below
         column = window % (WO // 2) * 2 + n // COLUMN % 2
-    else:  # every number for itself, not by way of the place: this is within the loop of a gradient
+    else:  # each directly from n, which is cheaper: the filter gradient calls this inside its loop
         image, line, column = n // (HO * WO // PAIR), n // WO % (HO // PAIR) * PAIR, n % WO
     y, x = line * S - P, column * S - P
     down, right = tl.maximum(-y, 0), tl.maximum(-x, 0)
@@ -65,31 +67,31 @@ def places(
 
 
 @triton.jit
-def needs(tap, KW: tl.constexpr):
+def tap_bits(tap, KW: tl.constexpr):
     return (1 << tap // KW) | (65536 << tap % KW)
 
 
-def pairs(o: int, high: int, lines: int, stride: int) -> int:
-    """How many places a row of a product stands for, with o outputs of `high` lines by filters of `lines`.
+def outputs_per_row(o: int, height: int, lines: int, stride: int) -> int:
+    """Outputs that one row of the product computes, 1 or 2, for o channels of this height and filters of `lines`.
 
-    For filters of three lines a fourth costs what it saves. On an H200 pairs took 350 us in place of 488 forward and
-    1218 in place of 1485 back into rows for the cnn's layers, with 100 clients and 50 rows.
+    For filters of three lines, a fourth costs as much as it saves. On an H200, pairs took 350 instead of 488 us forward
+    and 1218 instead of 1485 us for the input gradient of the cnn's layers, with 100 clients and 50 rows.
     """
-    return 2 if stride == 1 and high % 2 == 0 and 2 * side(o) <= PAIRED and lines > 3 else 1
+    return 2 if stride == 1 and height % 2 == 0 and 2 * tile_columns(o) <= MAX_PAIR_COLUMNS and lines > 3 else 1
 
 
-def side(o: int) -> int:
-    return max(min(triton.next_power_of_2(o), WIDE), LEAST)
+def tile_columns(o: int) -> int:
+    return max(min(triton.next_power_of_2(o), MAX_COLUMNS), MIN_SIDE)
 
 
-def kind(x: Tensor) -> str:
-    """Of the tiles that suit a tensor's products."""
+def tile_kind(x: Tensor) -> str:
+    """Key of the tile tables for a tensor's precision."""
     return "half" if x.dtype != torch.float32 else "tf32" if precision() == "tf32" else "tf32x3"
 
 
 def precision() -> str:
-    """How the matrix units multiply numbers of float32: cut to TF32, or as a sum of two such numbers each.
+    """How the tensor cores multiply float32: rounded to TF32, or (tf32x3) with each number as a sum of two TF32.
 
-    Three products of four, the fourth being below the rounding of a sum: what float32 is on units that do not know it.
+    tf32x3 computes three of the four partial products, the fourth being below the rounding of float32 sums.
     """
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3" if has_tf32() else "ieee"

@@ -1,4 +1,4 @@
-"""The same functions of a whole cohort in plain PyTorch: for the CPU, for float64, and where Triton is missing."""
+"""The kernels' functions in plain PyTorch: for the CPU, for float64, and without Triton."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from unskew.models.seeded_dropout import kept
+from unskew.models.seeded_dropout import keep_mask
 from unskew.protocol.step_view import at_least_float32
 
 
@@ -19,12 +19,12 @@ def convolve(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
 
 
 def depthwise(x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
-    """Planes x [r, b, h, w] with one filter w [r, kh, kw] each."""
+    """Depthwise convolution of planes x [r, b, h, w] with a filter w [r, kh, kw] for each r."""
     return F.conv2d(x.transpose(0, 1), w[:, None], None, stride, padding, groups=len(x)).transpose(0, 1)
 
 
 def pool(x: Tensor, bias: Tensor | None, channel: int, relu: bool, k: int) -> Tensor:
-    """Bias [m, c], ReLU, and the largest of every k x k window of x [m, c, b, h, w] or [m, b, c, h, w]."""
+    """Bias [m, c], ReLU and k x k max pooling of x [m, c, b, h, w] or [m, b, c, h, w]; `channel` is the axis of c."""
     if bias is not None:
         x = x + bias.unsqueeze(3 - channel)[..., None, None]
     x = x.relu() if relu else x
@@ -32,7 +32,7 @@ def pool(x: Tensor, bias: Tensor | None, channel: int, relu: bool, k: int) -> Te
 
 
 def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, relu: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows x [r, n] to mean 0 and variance 1, gain and shift [r], ReLU; also their means and variances."""
+    """Normalise rows x [r, n], then gain and shift [r] and ReLU; also returns the rows' means and variances."""
     out = F.batch_norm(x[None], None, None, gain, shift, True, 0.0, eps)[0]
     variance, mean = torch.var_mean(at_least_float32(x.detach()), 1, correction=0)
     return out.relu() if relu else out, mean, variance
@@ -41,12 +41,12 @@ def normalise(x: Tensor, gain: Tensor, shift: Tensor, eps: float, relu: bool) ->
 def scale(x: Tensor, mean: Tensor, gain: Tensor, shift: Tensor, channel: int, relu: bool) -> Tensor:
     """(x - mean) gain + shift, ReLU, of x [m, c, b, h, w] or [m, b, c, h, w] and [m, c]."""
     mean, gain, shift = (t.unsqueeze(3 - channel)[..., None, None] for t in (mean, gain, shift))
-    # Centred first, as the gain's gradient needs it; statistics are never in half precision.
+    # Centre first: the gain's gradient needs the centred rows. Statistics are never in half precision.
     out = ((x - mean) * gain + shift).to(x.dtype)
     return out.relu() if relu else out
 
 
-def drop(x: Tensor, seeds: Tensor, p: float) -> Tensor:
-    """x [m, ...] without the numbers that a hash of each client's seed and of their place falls below p for."""
-    keep = torch.stack([kept(seed, x[0].numel(), p) for seed in seeds]).view(x.shape)
+def dropout(x: Tensor, seeds: Tensor, p: float) -> Tensor:
+    """Dropout of x [m, ...]; the mask is a hash of the client's seed and the position, compared with p."""
+    keep = torch.stack([keep_mask(seed, x[0].numel(), p) for seed in seeds]).view(x.shape)
     return torch.where(keep, x / (1 - p), 0.0)

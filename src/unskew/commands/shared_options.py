@@ -1,0 +1,18 @@
+"""Arguments and options that several commands share, so that they read the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RUN_FAILED = 2  # exit code when at least one run of a grid failed
+STOPPED = "stopped; run the same command again to continue every run after its last complete round"
+
+Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="YAML file or name of a built-in recipe")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="change keys of the recipe")]
+Seeds = Annotated[str | None, typer.Option(metavar="SEEDS", help="such as 0,1,2 or 0-4")]
+Jobs = Annotated[int | None, typer.Option(min=1, metavar="N", help="parallel runs (default: one per core, 6 on a GPU)")]
+DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="dataset folder (default: $UNSKEW_DATA)")]
+Json = Annotated[bool, typer.Option("--json", help="print one line of JSON instead of tables")]

@@ -38,7 +38,7 @@ def best_by_rounds(curves: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def gaps(lines: pd.DataFrame, method: str) -> pd.DataFrame:
-    """The method's lead over each other one for each draw, with mean and deviation; only methods with all draws."""
+    """The method's lead over every other method on each draw, with mean and deviation; only methods with all draws."""
     best = lines.pivot(index="method", columns="draw", values="best by 200").astype(float).dropna()
     gap = (best.loc[method] - best).drop(method)
     spread = gap.std(axis=1).map("{:.2f}".format)

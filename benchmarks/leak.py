@@ -3,7 +3,7 @@
 python benchmarks/leak.py results --runs runs/leak
 python benchmarks/leak.py results --runs runs/leak --data lfw20 --side 32   # as small as DLG's faces: lfw20-32
 
-Every client holds as many rows as a batch, so that five epochs are five steps on the rows of the first: the same images
+Every client holds as many rows as a batch, so that five epochs are five steps on the same rows as one: the same images
 are attacked in both cases. Each setting is recorded when it is finished, and a second call continues the first.
 """
 

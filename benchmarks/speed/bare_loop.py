@@ -1,7 +1,7 @@
 """A federated loop as a practitioner writes it well: data on the device, no DataLoader, foreach SGD.
 
-`cudnn.benchmark` is on where all clients have equally many rows, so batches few sizes (systems.py). One model object
-is reused for every client; the weighted mean is kept on the device; nothing synchronises in a round.
+`cudnn.benchmark` is on if all clients have equally many rows, so that there are few batch sizes (systems.py). One model
+object is reused for every client; the weighted mean is kept on the device; nothing synchronises in a round.
 """
 
 from __future__ import annotations

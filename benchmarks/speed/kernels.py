@@ -34,7 +34,7 @@ from unskew.engines.stacked.kernels.pooling import PoolFunction
 from unskew.engines.stacked.kernels.sum_messages import add_up
 from unskew.server.sums import Sum
 
-# m, c, b, height, width, o, kernel, stride, padding
+# clients m, input channels c, rows b, height, width, output channels o, kernel, stride, padding
 DENSE = [
     (2, 3, 4, 8, 8, 8, 5, 1, 2),
     (3, 5, 2, 9, 9, 20, 3, 2, 1),
@@ -47,7 +47,7 @@ DENSE = [
     (1, 2, 1, 17, 16, 3, 15, 1, 15),
     (2, 32, 3, 8, 8, 32, 5, 1, 2),
 ]
-# m, c, b, side, o, kernel, padding; relu, pool, flat
+# (m, c, b, side, o, kernel, padding), then relu, pool, flat
 FUSED = [
     ((2, 3, 3, 8, 8, 5, 2), True, 2, False),
     ((1, 17, 4, 8, 20, 3, 0), True, 2, True),

@@ -53,7 +53,7 @@ def time_rounds(systems: dict[str, Unskew], rounds: int, device: str) -> pd.Data
 
 
 def lines(times: pd.DataFrame, **columns: object) -> list[dict]:
-    """A line per method: median of the times, median and quartiles' distance of the ratios."""
+    """A line per method: the median time, and median and interquartile range of the overheads."""
     rows = []
     for name in times.columns:
         overhead = 100 * (times[name] / times[BASE] - 1)

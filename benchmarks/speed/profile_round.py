@@ -2,8 +2,9 @@
 
     python benchmarks/speed/profile_round.py pfl-cifar lmd-shards-100 --precision tf32 --out results
 
-OUT/profile.csv has the TOP longest of each workload, and the sum of all. `rest`, on a GPU, is the time of the same
-round without the profiler minus that sum: gaps between launches, and host time. Earlier rounds capture all graphs.
+OUT/profile.csv has the TOP longest operations of each workload, and the sum of all. `rest`, on a GPU, is the time of
+the same round without the profiler minus that sum: gaps between launches, and host time. Earlier rounds capture all
+graphs.
 """
 
 from __future__ import annotations

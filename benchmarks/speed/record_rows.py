@@ -1,4 +1,4 @@
-"""CSV files of measurements."""
+"""Updates CSV files of measurements."""
 
 from __future__ import annotations
 

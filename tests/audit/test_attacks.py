@@ -1,4 +1,4 @@
-"""Invariants of the attacks (spec 8.1-8.4) on 8 x 8 images."""
+"""Invariants of label inference, L-BFGS, DLG, iDLG and IG on 8 x 8 images."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import pytest
 import torch
 
 from unskew.audit.attacks.dlg import dlg
-from unskew.audit.attacks.idlg import idlg, labels_of
+from unskew.audit.attacks.idlg import idlg
 from unskew.audit.attacks.ig import cosine_distance, ig, total_variation
-from unskew.audit.attacks.label_inference import infer_labels, infer_labels_of_all, representation
+from unskew.audit.attacks.label_inference import (
+    infer_labels,
+    infer_labels_of_all,
+    known_or_inferred_labels,
+    representation,
+)
 from unskew.audit.attacks.lbfgs import minimise
 from unskew.audit.problem import no_progress
 
@@ -20,7 +25,7 @@ def one() -> Victim:
     return victim()
 
 
-# 8.1
+# Label inference
 def gradient_of(y: torch.Tensor, logits: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradient of the last layer's weight and bias for soft targets y [n, C] and inputs h [n, d]."""
     d = (logits.softmax(1) - y) / len(y)
@@ -84,7 +89,7 @@ def test_rows_of_the_minimiser_are_independent() -> None:
     assert values[:2].max() < 1e-6
 
 
-# 8.2, 8.3
+# DLG and iDLG
 def test_idlg_recovers_one_image_in_every_one_of_three_restarts(one: Victim) -> None:
     recovered = idlg(one.problem, 3, 15, seed=1)
     assert recovered.y.flatten().tolist() == [4, 4, 4]
@@ -106,7 +111,7 @@ def test_idlg_gives_the_same_result_for_a_batch_of_tries_as_for_one(one: Victim)
     assert torch.allclose(single.x[0, 0], both.x[0, 0], atol=1e-6)
 
 
-# 8.4
+# IG
 def test_cosine_distance_depends_only_on_the_direction() -> None:
     g = {"a": torch.randn(3, 4), "b": torch.randn(2)}
     for factor, cost in ((0.1, 0.0), (50.0, 0.0), (-3.0, 2.0)):
@@ -137,5 +142,5 @@ def test_known_labels_are_not_inferred(one: Victim) -> None:
     from dataclasses import replace
 
     known = replace(one.problem, labels=torch.tensor([[7]]))
-    assert labels_of(known).tolist() == [[7]]
-    assert labels_of(one.problem).tolist() == [[4]]
+    assert known_or_inferred_labels(known).tolist() == [[7]]
+    assert known_or_inferred_labels(one.problem).tolist() == [[4]]

@@ -1,4 +1,4 @@
-"""Distance correlation: the specification's numbers, invariances, and the permutation baseline."""
+"""Distance correlation: numbers of a worked example, invariances, and the permutation baseline."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_dcor_of_rows_that_are_all_equal_is_zero() -> None:
 def test_independent_rows_have_a_high_dcor_and_an_equally_high_baseline() -> None:
     x, f = _drawn(32, 384, 2000)
     result = dependence(x, f)
-    assert result.dcor == pytest.approx(0.994, abs=2e-3)  # the specification's measurement
+    assert result.dcor == pytest.approx(0.994, abs=2e-3)  # measured independently of this code
     assert result.baseline == pytest.approx(result.dcor, abs=2e-3)
     assert abs(result.corrected) < 0.1
     assert result.p_value > 0.01

@@ -39,7 +39,7 @@ def command_paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[st
         yield from command_paths(child, (*path, name))
 
 
-@pytest.mark.parametrize("words", command_paths(get_command(app)), ids=" ".join)
+@pytest.mark.parametrize("words", list(command_paths(get_command(app))), ids=" ".join)
 def test_help_fits_80_columns(words: tuple[str, ...], unskew: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = unskew(*words, "--help").out.splitlines()

@@ -82,7 +82,10 @@ class Joined(us.Part):
 
 @us.part("test-own")
 class OwnStream(us.Part):
-    """A stream of rows in a client's state, which one client does not have: streams and states of other shapes."""
+    """A stream of rows in a client's state, which one client does not have.
+
+    Streams and states of other shapes, draws for `client_init`, and `at_round`.
+    """
 
     strength: float = Field(0.3, ge=0)
 

@@ -172,8 +172,8 @@ def test_undeclared_artefact_is_refused(method: str, engine: str, hook: str, mon
         fed.store.rollback()
 
 
-# Its clients' states differ in shape, so they are stacked in other groups than the parent's, and on some CPUs BLAS
-# rounds a batched matmul depending on the batch size: these parts are compared in stacks of one client.
+# The states of these parts' clients differ in shape, so clients are stacked in other groups than the parent's, and on
+# some CPUs BLAS rounds a batched matmul depending on the batch size: these parts are compared in stacks of one client.
 SPLITS_STACKS = ("test-own",)
 
 

@@ -1,4 +1,4 @@
-"""Low-rank gradients update weights like dense ones, with every method."""
+"""Low-rank gradients update weights like dense ones, with every method; on a CPU `dense_sgd` replaces the kernel."""
 
 import contextlib
 from typing import Any

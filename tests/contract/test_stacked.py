@@ -229,7 +229,7 @@ def test_cached_shapes_are_those_of_the_round() -> None:
     prefetch = Prefetch(fed.engine.context)  # type: ignore[attr-defined]
     prefetch._enabled = True
     for round in (1, 2, 3):
-        batch_feed = prefetch.prepare(round, fit=fed.task.clients)
+        batch_feed = prefetch.prepare(round, max_clients=fed.task.clients)
         assert batch_feed is not None
         assert batch_feed.shapes == feed.shapes(batch_feed.between(0, 1, 1), 2)
     assert len(prefetch._shapes) == 1

@@ -24,8 +24,8 @@ def blocks(page: Path) -> list[str]:
 
 @pytest.fixture
 def registries() -> Iterator[None]:
-    """What the pages register is removed again; what the package registers stays."""
-    method_registry.method_names()
+    """Remove everything that a page has registered."""
+    method_registry.method_names()  # registers the package's own parts, which must stay registered
     tables: list[dict] = [
         method_registry.PARTS,
         method_registry.METHODS,

@@ -1,4 +1,4 @@
-"""The README runs as written, and names what there is."""
+"""The README's first example runs as written, and its links point to existing files."""
 
 from __future__ import annotations
 

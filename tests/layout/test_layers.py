@@ -1,4 +1,4 @@
-"""The package is built in layers: a folder imports only from folders below it, and tests lie where their sources do."""
+"""The package is built in layers: a folder imports only from folders below it, and tests/ mirrors the folders."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ import pytest
 import unskew
 
 ROOT, TESTS = Path(unskew.__file__).parent, Path(__file__).parents[1]
-# From the bottom to the top; folders on one line do not know each other.
+# From bottom to top; folders on one line do not import each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("base",),
     ("models", "data"),
@@ -37,7 +37,7 @@ TABLES = {"papers", "recipes"}  # package data without code
 
 
 def imports(file: Path) -> Iterator[str]:
-    """Top folders of unskew that a file imports from, those for type checking included."""
+    """Top folders of unskew that a file imports from, including imports for type checking."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -48,7 +48,7 @@ def imports(file: Path) -> Iterator[str]:
         else:
             continue
         if isinstance(node, ast.ImportFrom) and node.level:
-            yield "relative"  # the whole path shows which layer it is
+            yield "relative"  # refused, because only an absolute import shows the layer
         for name in names:
             if name.startswith("unskew.") and name != "unskew.__version__":
                 top = name.split(".")[1]
@@ -105,7 +105,7 @@ def test_every_folder_has_its_layer() -> None:
 
 
 def test_tests_mirror_the_tree() -> None:
-    """Only what tests several layers together has a folder of its own: the contract, the papers' numbers, the docs."""
+    """Only tests of several layers have extra folders: the contract, the papers' numbers, the docs, the layout."""
     folders = {path.name for path in TESTS.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders - LEVEL.keys() == {"contract", "oracle", "docs", "layout"}
     assert [path.name for path in TESTS.glob("*.py")] == ["conftest.py"]

@@ -1,4 +1,4 @@
-"""Names say what they are: one owner for a file stem and for a class, and no word that docs/glossary.md rules out."""
+"""Every file stem and class name has one owner, and no name contains a word that docs/glossary.md rules out."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ BANNED = banned_words(GLOSSARY.read_text())
 
 
 def names(tree: ast.AST) -> Iterator[str]:
-    """Everything that a file names: classes, functions, parameters, fields, variables."""
+    """All names that a file defines: classes, functions, parameters, fields, variables."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name

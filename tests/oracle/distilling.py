@@ -1,4 +1,4 @@
-"""The spec's example for distillation methods, and checks that every such method must pass."""
+"""A worked example for distillation methods, and checks that every such method must pass."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from unskew.protocol.part import Part
 Z = torch.tensor([[2.0, 1.0, 0.0, -1.0]], dtype=torch.float64)  # local logits; cross-entropy with label 0 is 0.440190
 Z_G = torch.tensor([[0.5, 1.5, 1.0, 0.0]], dtype=torch.float64)  # the received model's
 Y = torch.tensor([0])
-TINY = 5e-7  # the spec rounds to six decimals
+TINY = 5e-7  # the expected numbers are rounded to six decimals
 
 
 def counts_of(majority: set[int], classes: int = 4) -> Tensor:

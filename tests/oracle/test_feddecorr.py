@@ -1,4 +1,4 @@
-"""FedDecorr: correlated dimensions, against the spec's numbers and the d x d form of the authors' code."""
+"""FedDecorr: correlated dimensions, against a calculation by hand and the d x d form of the authors' code."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""FedLC: logits lowered by n^(-1/4), against the spec's numbers."""
+"""FedLC: logits lowered by n^(-1/4), against a worked example."""
 
 import pytest
 import torch

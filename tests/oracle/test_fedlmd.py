@@ -1,4 +1,4 @@
-"""FedLMD: the majority rule, the masked divergence against the spec's table, switching, and sums with prox and avgm."""
+"""FedLMD: the majority rule, the masked divergence against worked examples, switching, and sums with prox and avgm."""
 
 from typing import Any
 

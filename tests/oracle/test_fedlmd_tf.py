@@ -1,4 +1,4 @@
-"""FedLMD-Tf: the uniform teacher on the kept classes, against the spec's numbers."""
+"""FedLMD-Tf: the uniform teacher on the kept classes, against worked examples."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""FedAvg+LS: label smoothing against the spec's number and PyTorch's own."""
+"""FedAvg+LS: label smoothing against a worked example and PyTorch's own."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""FedMix: the first-order loss against the spec's numbers and against exact mixup, the means, and plain mixing."""
+"""FedMix: the first-order loss against a worked example and against exact mixup, the means, and plain mixing."""
 
 from itertools import pairwise
 from typing import Any

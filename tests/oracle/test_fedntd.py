@@ -1,4 +1,4 @@
-"""FedNTD: the divergence over the classes that are not the label, against the spec's numbers."""
+"""FedNTD: the divergence over the classes that are not the label, against a worked example."""
 
 import pytest
 import torch

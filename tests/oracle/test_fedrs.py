@@ -1,4 +1,4 @@
-"""FedRS: the scale of absent classes, binary and soft, against the spec's number."""
+"""FedRS: the scale of absent classes, binary and soft, against a worked example."""
 
 import pytest
 import torch

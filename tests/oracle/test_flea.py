@@ -100,7 +100,7 @@ def test_the_head_learns_from_all_terms_the_tail_not_from_the_decorrelation_the_
         ]
         for name in ("clf", "dis", "c")
     }
-    mixes = preset == "paper"  # the released code distils on the buffer's features only
+    mixes = preset == "paper"  # the released code distils on buffered features only, which the head did not compute
     assert reaches == {"clf": [True, True, False], "dis": [mixes, True, False], "c": [True, False, False]}
     assert all(not t.requires_grad for t in view.start.values())
     assert not any(logged[name].requires_grad for name in ("c by chance", "c2 corrected"))
@@ -271,7 +271,7 @@ def test_default_cut_depends_on_the_network() -> None:
 
 
 def test_traffic_is_the_model_twice_and_the_buffer() -> None:
-    """Spec 8.1 (b): down w, F, and w again; up w, n_k, and the shared features and labels."""
+    """Down: w, F, and w again after the merge. Up: w, n_k, and the shared features and labels."""
     first, (snap, _) = run_rounds(federation("flea", SIZES), 2)
     size = sum(t.numel() * 8 for t in MODEL.initial.values())
     sent_bytes = {(e.phase, e.artefact, e.direction): e.bytes for e in snap.ledger.entries if e.client == 1}

@@ -1,4 +1,4 @@
-"""The spec's rules for all loss-based methods: defaults, strengths, the weight of cross-entropy, evaluation."""
+"""Rules for all loss-based methods: defaults, strengths, the weight of cross-entropy, evaluation."""
 
 from typing import Any
 

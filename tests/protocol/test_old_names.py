@@ -24,7 +24,7 @@ def test_a_part_with_old_names_trains_the_same_model(tmp_path: Path, monkeypatch
     @us.part("test-new-names")
     class NewNames(us.Part):
         strength: float = 1.0
-        sends = {"total": us.Artefact("other")}
+        sends = {"total": us.Artefact("other", reduce="mean")}
         broadcasts = {"total": us.Artefact("other")}
 
         def at_round(self, round, work):
@@ -88,10 +88,13 @@ def test_a_part_with_old_names_trains_the_same_model(tmp_path: Path, monkeypatch
 
 
 def test_old_names_of_classes_and_methods() -> None:
-    update = us.OutgoingUpdate({}, UpdateLocation("average", "weights", False), {}, ())
+    weights = {"w": torch.ones(2)}
+    message = {"average": {"weights": weights}}
+    update = us.OutgoingUpdate(message, UpdateLocation("average", "weights", False), {"w": torch.zeros(2)}, ("w",))
     assert us.Letter is us.OutgoingUpdate
     assert us.Loaded is us.LoadedRun
-    assert (update.sealed({}), update.opened({})) == (update.with_codes({}), update.with_update({}))
+    assert update.sealed({"w": {"half": weights["w"]}})["average"]["weights"].keys() == {"w half"}
+    assert update.opened({"w": 3 * weights["w"]})["average"]["weights"]["w"].tolist() == [3, 3]
     assert us.Experiment().counting() == us.Experiment().identity_settings()
     assert us.Dataset.preparer is us.Dataset.input_scaling
     assert us.LoadedRun.given.fget is not None

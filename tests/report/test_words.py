@@ -44,7 +44,7 @@ def test_overlap_means_no_clear_winner():
 def test_one_seed_is_not_enough():
     result = finding({"fedavg": {0: 50.0}, "moon": {0: 60.0}}, "final")
     assert result.headline == "One seed is not enough: moon is highest, 10.0 points above fedavg."
-    assert "luck" in result.detail
+    assert "the margin may be chance" in result.detail
     assert "seed=1" in result.detail
     assert "clear" not in result.headline
 

@@ -60,7 +60,7 @@ class ReplayedRun:
 
     @cached_property
     def pixels(self) -> bool:
-        """Whether rows are images with values in 0..255 or in [0, 1]."""
+        """Whether rows are pixels: bytes of any shape, or float images with values in [0, 1]."""
         x = self.context.client_rows.x
         return x.dtype == torch.uint8 or (x.ndim == 4 and bool(x.min() >= 0) and bool(x.max() <= 1))
 

@@ -116,7 +116,7 @@ def _with_batch_axes(buffer: Tensor, x: Tensor) -> Tensor:
 
 
 def all_rows_at_once(secrets: ClientSecrets, n: int) -> ClientSecrets:
-    """One step on all rows, which an attacker assumes that does not know the local steps."""
+    """One step on all rows, as assumed by an attacker that does not know the local steps."""
     first = secrets.steps[0]
     rows = torch.arange(n, device=first.batch["row"].device)
     batch = {"row": rows, "w": torch.ones_like(rows, dtype=secrets.rows.dtype)}

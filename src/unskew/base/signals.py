@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 RETRY_AFTER = 0.05  # seconds until a signal that arrived during an import is tried again
-RETRY_SIGNAL = getattr(signal, "SIGALRM", None)  # the timer's signal for that; missing on some systems
+RETRY_SIGNAL = getattr(signal, "SIGALRM", None)  # the signal that the retry timer sends; missing on some systems
 DEFERRED = tuple(number for number in (signal.SIGINT, signal.SIGTERM, RETRY_SIGNAL) if number is not None)
 
 

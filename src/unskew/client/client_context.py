@@ -41,7 +41,7 @@ class ClientContext:
         """Parts and work of a round, with Python numbers as fields: for draws and streams, made on the CPU."""
         cache = self._rounds
         if round not in cache:
-            if len(cache) > 1:  # two rounds are in use: the current one and the one being prefetched
+            if len(cache) > 1:  # every client asks for the current round, and prefetching for the next one
                 cache.pop(min(cache))
             cache[round] = self.method.at_round(max(round, 1), self.task)
         return cache[round]

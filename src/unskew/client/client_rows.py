@@ -81,5 +81,5 @@ def to_device_async(t: Tensor, device: torch.device) -> Tensor:
 
 
 def to_device(tree: Tree, device: torch.device) -> Tree:
-    """A client's state on the device."""
+    """The tree's tensors on the device."""
     return tree_map(lambda t: t.to(device), tree)

@@ -66,7 +66,7 @@ class BatchFeed:
 
     @cached_property
     def shapes(self) -> Any:
-        """Shapes and dtypes of one client's step inputs: the key under which an engine reuses a recorded step."""
+        """Shapes and dtypes of one client's step inputs: the key under which an engine reuses a captured step."""
         return shapes(self.between(0, 1, 1), 2)
 
     def reuse_shapes(self, cache: dict[Any, Any]) -> None:
@@ -77,7 +77,7 @@ class BatchFeed:
         self.shapes = cache[plan_shapes]
 
     def between(self, first: int, last: int, width: int) -> StepInputs:
-        """Inputs of steps first..last, each with leading axes [steps, width]."""
+        """Inputs of steps first..last-1, each with leading axes [steps, width]."""
         plan = tree_map(lambda t: t[:width, first:last].transpose(0, 1), self._plan)
         index, weight = plan["index"], plan["weight"]
         x = self._gather(index.flatten(), tree_map(lambda t: t.flatten(0, 2), plan["augment"]))

@@ -66,7 +66,7 @@ def with_private(received: Received, client_state: Tree) -> Received:
 
 
 def without_row_broadcasts(method: Method, received: Received) -> Received:
-    """Without broadcasts of rows: a step sees them as stream batches, so its shapes do not depend on their number."""
+    """`received` without broadcast rows: steps get those as stream batches, so no shape depends on their number."""
     rows = {part.name: {n for n, a in part.broadcasts.items() if a.reduce == "rows"} for part in method.parts}
     parts = {
         part: {name: value for name, value in sent.items() if name not in rows.get(part, ())}
@@ -76,7 +76,7 @@ def without_row_broadcasts(method: Method, received: Received) -> Received:
 
 
 def with_label_stats(method: Method, facts: ClientFacts) -> ClientFacts:
-    """With every part's `label_stats`, so that they are not computed again in every step."""
+    """The facts with every part's `label_stats`, so that they are not computed again in every step."""
     with torch.no_grad():
         stats = {part.name: part.label_stats(facts.counts) for part in method.parts}
     return facts._replace(label_stats={name: each for name, each in stats.items() if each})

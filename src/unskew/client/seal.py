@@ -35,7 +35,7 @@ def seal_one(
 ) -> tuple[Message, Tree]:
     """The sealed message and the new state of one client; vmap maps it over many.
 
-    Parts have fields that are Python numbers here, because the shapes of code tensors depend on them.
+    The parts' float fields are Python numbers here, not tensors, because the shapes of code tensors depend on them.
     """
     method, _ = context.at_round(round)
     for part in method.sealing_parts:

@@ -239,7 +239,9 @@ class Experiment(ConfigSection):
         del plain["engine"]["workers"]
         return plain
 
-    counting = identity_settings  # the old name, for one version
+    def counting(self) -> dict[str, Any]:
+        """The old name of `identity_settings`, for one version."""
+        return self.identity_settings()
 
     def identity(self) -> str:
         """Eight hexadecimal characters that change with any setting that may change a result."""

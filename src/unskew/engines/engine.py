@@ -108,7 +108,7 @@ class EngineContext(ClientContext):
         return ClientRows(x, y, index, self.task.classes, lambda x: x, self.dtype, more=more)
 
     def score(self, round: int, received: Received, split: str, first: int, last: int) -> ConfusionScore:
-        """Score rows first..last of a split."""
+        """Score rows first..last-1 of a split."""
         method, _ = self.at_round_on_device(round)
         x, y = (column[first:last] for column in self.splits[split])
         confusion, loss = self.confusion_and_loss(

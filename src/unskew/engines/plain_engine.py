@@ -103,7 +103,7 @@ class PlainEngine:
         scalar = facts.counts.new_tensor
         done = WorkDone(scalar(float(steps)), scalar(work.effective_steps(steps)))
         message, state = finish(method, model, start, final, client_state, facts, done, scalar(work.lr))
-        if client_rows is context.client_rows:  # a stand-in's message does not travel
+        if client_rows is context.client_rows:  # a stand-in's message is not sent, so it is not sealed
             message, state = seal_one(context, round, received, message, state, seal_draws(context, round, client))
         self._padding.add(feed.real_rows, steps * work.batch)
         rows = len(client_rows.index[client])

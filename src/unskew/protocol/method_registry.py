@@ -1,7 +1,8 @@
 """Names of parts and methods, and the grammar that turns `a+b` or a list into parts.
 
-A method is a name for a list of names. Naming a part twice merges its settings; a later owner of the model replaces an
-earlier one. `fedavg`, which most methods build on, is not applied again by a method that only implies it.
+A method is registered as a list of names of parts and other methods. Naming a part twice merges its settings; a later
+owner of the model replaces an earlier one. `fedavg`, which most methods build on, is not applied again by a method that
+only implies it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from unskew.protocol.method import Method
 from unskew.protocol.part import Part
 
 T = TypeVar("T", bound=Part)
-Spec = str | dict[str, Any] | Sequence[Any]
+Spec = str | dict[str, Any] | Sequence[Any]  # "a+b", {name: {field: value}}, or a list of both
 
 PARTS: dict[str, type[Part]] = {}
 METHODS: dict[str, tuple[str, ...]] = {}

@@ -157,8 +157,8 @@ class Part:
         """Artefacts to send after training, and the client's new state; an empty state keeps the old one.
 
         Names, dtypes and shapes may depend on the round, on the received tensors' shapes and on the client's number of
-        rows, but not on values: every reply must match a dry run on tensors of zeros (client/dry_run.py). Artefacts
-        that describe the same rows, such as features and labels, must have equally many.
+        rows, but not on the client's state or on any values: every reply must match a dry run on tensors of zeros
+        (client/dry_run.py). Artefacts that describe the same rows, such as features and labels, must have equally many.
         """
         return {}, end.part_state
 

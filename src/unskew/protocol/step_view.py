@@ -151,7 +151,7 @@ class View:
 
     @property
     def feature(self) -> int:
-        """The cut of the representation: the input of the classifier, at(feature)."""
+        """The cut of the representation: `at(feature)` is the input of the classifier."""
         return self._pass.model.feature
 
     @property

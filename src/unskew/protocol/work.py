@@ -63,6 +63,7 @@ class Work:
 
 @lru_cache(maxsize=4096)
 def _displacement(steps: int, rho: float, nesterov: bool, reset_each_step: bool, prox_strength: float) -> float:
+    """How far gradients of 1, less the pull of a proximal term, move the weights; `rho` is the momentum."""
     velocity = total = 0.0
     for _ in range(steps):
         gradient = 1.0 - prox_strength * total

@@ -94,8 +94,9 @@ class PaperComparison:
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """Spearman's correlation between our order of methods and the paper's; rho is nan if there are too few scores.
+    """Spearman's correlation between our order of methods and the paper's.
 
+    rho: nan if there are too few methods, no shared repetitions, or no differences between the means.
     methods: number of methods ranked; shared: repetitions that all of them have; total: repetitions that any has.
     """
 

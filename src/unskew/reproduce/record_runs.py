@@ -39,7 +39,7 @@ def record(plan: TargetPlan, finished: Sequence[tuple[Cell, LoadedRun]], folder:
     """Add the runs to the tables of their paper under `folder`; returns the files."""
     import pandas as pd
 
-    # A figure may show one run in two places; it is one line.
+    # A figure may show one run in two places; it is recorded as one line.
     lines = {key_of(plan, cell): (_line(plan, cell, run), run) for cell, run in finished}
     curves = pd.concat([_curve(line, run) for line, run in lines.values()])
     files = {"accuracy.csv": pd.DataFrame([line for line, _ in lines.values()])[ACCURACY], "curves.csv": curves[CURVES]}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PAGE = "report.html"
 TABLES = ("table.csv", "table.md")
-KINDS = ("csv", "svg", "png")  # of a figure
+KINDS = ("csv", "svg", "png")  # file types of a figure
 
 
 @dataclass(frozen=True)

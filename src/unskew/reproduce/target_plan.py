@@ -44,7 +44,7 @@ class ReproduceOptions:
 class TargetColumn:
     """A column of the table, on one draw of the split.
 
-    settings: what the column changes in the recipe; paper: the column's experiment by the recipe, without overrides.
+    settings: what the column changes in the recipe; paper: the column's experiment as in the recipe, without overrides.
     """
 
     label: str
@@ -115,7 +115,7 @@ def make(target: Target, options: ReproduceOptions, data_dir: Path | None = None
 
 
 def _paper_experiments(name: str, raw: dict[str, Any], chosen: TargetSelection) -> dict[str, Experiment]:
-    """Each column's experiment by the recipe, with the first method."""
+    """Each column's experiment as in the recipe, with the first method."""
     section = {"methods": chosen.methods[:1], "settings": chosen.plain, "seeds": "0"}
     return {
         cell.setting: cell.experiment for cell in grids.build(name, raw, grids.parse_section(section, name), name).cells

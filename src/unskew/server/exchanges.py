@@ -1,7 +1,7 @@
 """Exchanges: clients send what a part shares, apart from their trained weights, and the server collects it.
 
-They run before or after a round, or once at the start or the end of a run, each with an inbox of its own. Those "after
-training" need no request: their artefacts come with the replies to training.
+They run before a round's training or after its merge, or once at the start or end of a run, each with its own inbox.
+Those "after training" need no request: their artefacts come with the replies to training.
 """
 
 from __future__ import annotations

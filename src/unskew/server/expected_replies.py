@@ -15,9 +15,10 @@ from unskew.protocol.method import Method, Task
 from unskew.wire.contract import Contract, RefusedError
 from unskew.wire.message import Received
 
-FEW_ROWS = 1  # a form that is the same for so few rows and for the most reported so far does not depend on them
+# If the contract for this few rows equals that for the most rows reported so far, it does not depend on their number.
+FEW_ROWS = 1
 MAX_DRY_RUN_ROWS = 10_000  # above, bounds are scaled: a client's number must not decide how much the server computes
-TYPICAL_ROWS = 100
+TYPICAL_ROWS = 100  # a hook that fails for this many rows too is taken to fail for any number
 MAX_CACHED = 1_000  # contracts of a phase, by number of rows
 ContractForRows = Callable[[int], Contract]  # by the number of rows that a client reports
 
@@ -92,7 +93,7 @@ def _contract(phase: _PhaseContracts, rows: int, derive: Callable[[int], Contrac
 
 
 def _derive(rows: int, derive: Callable[[int], Contract]) -> Contract | Exception:
-    """The contract, or the error of a hook that fails on this number of rows."""
+    """The contract, or the error of a hook that fails on this number of rows, for example because it needs more."""
     try:
         with one_thread():  # small tensors take longer on many cores
             return derive(rows)

@@ -58,7 +58,7 @@ class Federation:
     weigh_by_rows: bool
     rows: PerClient[int]  # number of rows of each client
     should_record: RecordFilter = record_no_values  # which clients' messages are recorded in full
-    phase: Phase = lambda name, round: None
+    phase: Phase = lambda name, round: None  # called with each phase's name when it ends
     policy: ReplyPolicy = field(default_factory=ReplyPolicy)
     expected: ExpectedReplies = field(default_factory=ExpectedReplies)
 
@@ -201,7 +201,7 @@ class Federation:
         return Server(snap.model, snap.parts.get(part.name, {}), snap.round, self.model, self.task, generator)
 
     def apply(self, snap: Snapshot, part: Part, after: Server, may_edit: bool) -> Snapshot:
-        """Keep what a hook changed; only the owner, or a part that declares it, may change the model."""
+        """The snapshot with a hook's changes. Only the owner, or a part that declares it, may change the model."""
         if after.model is not snap.model and not may_edit:
             raise UserError(
                 f"part {part.name} changed the model without owning it; set edits_model = True if this is intended"

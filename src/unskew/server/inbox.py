@@ -32,7 +32,7 @@ from unskew.wire.ledger import row_count_tensor
 from unskew.wire.message import ClientReply, CohortReply, LossTerms, decode_reply, reply_header
 
 SharesByPart = dict[str, tuple[Declared, ContractForRows, RoundMessages]]
-MAX_REASON = 300  # characters; names in it were chosen by a client
+MAX_REASON = 300  # characters, because a reason may quote names that a client chose
 UNKNOWN_CLIENT = -1  # stands in the ledger for a client that does not exist
 
 
@@ -54,7 +54,7 @@ class Inbox:
     policy: ReplyPolicy
     shares: SharesByPart = field(default_factory=dict)  # of exchanges after training
     terms: list[LossTerms] = field(default_factory=list)
-    replied: set[int] = field(default_factory=set)
+    replied: set[int] = field(default_factory=set)  # clients that replied to this round, accepted or refused
     answered: set[int] = field(default_factory=set)  # clients whose reply was added up
     refused_clients: set[int] = field(default_factory=set)  # asked clients that this inbox refused and never accepted
     bad_losses: set[int] = field(default_factory=set)  # clients refused for a loss that is not finite
@@ -119,7 +119,7 @@ class Inbox:
         return True
 
     def _check_sender(self, client: int, round: int, rows: int) -> None:
-        """Round, client, first answer, number of rows."""
+        """Check the round, the client, that it has not answered yet, and its number of rows."""
         if round != self.snap.round:
             raise RefusedError(f"round: expected an answer to round {self.snap.round}, found one to {round}")
         if not 0 <= client < self.task.clients:
@@ -133,7 +133,7 @@ class Inbox:
             raise RefusedError(f"rows: expected 1 to {self.policy.max_rows:,}, found {rows:,}")
 
     def _check_form(self, reply: ClientReply) -> None:
-        """Names, types and shapes of everything that was sent."""
+        """Check names, types and shapes of everything that was sent."""
         self.contract(reply.rows).check(reply.message)
         check_shared(reply.shared, {part: contract(reply.rows) for part, (_, contract, _) in self.shares.items()})
         check_terms(reply.terms, self.method)

@@ -56,7 +56,7 @@ def check_shared(shared: Message, contracts: dict[str, Contract]) -> None:
 
 
 def check_terms(terms: State, method: Method) -> None:
-    """A number for each part with a loss, and the numbers that a part logs with it: `ce` and `flea kd`."""
+    """Refuse terms other than a number of a part with a loss (`ce`) and the numbers that it logs (`flea kd`)."""
     if not isinstance(terms, dict) or len(terms) > MAX_TERMS:
         raise RefusedError(f"loss terms: expected at most {MAX_TERMS} by name, found {type(terms).__name__}")
     parts = {part.name for part in method.parts if type(part).loss is not Part.loss}

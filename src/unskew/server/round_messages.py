@@ -19,7 +19,7 @@ def is_finite(message: Message) -> bool:
     tensors = [t for t in torch.utils._pytree.tree_leaves(message) if t.is_floating_point()]
     if not tensors:
         return True
-    # A finite sum proves that all numbers are finite, in a tenth of the time; another sum may only have overflowed.
+    # A finite sum proves that all numbers are finite, in a tenth of the time; a non-finite one may be an overflow.
     if bool(torch.isfinite(torch.stack([t.sum().double() for t in tensors])).all()):
         return True
     return all(bool(torch.isfinite(t).all()) for t in tensors)

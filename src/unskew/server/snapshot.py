@@ -15,10 +15,10 @@ class Snapshot:
 
     round: int
     model: State
-    parts: Tree
+    parts: Tree  # the server's state of each part
     seen: frozenset[int]  # clients that answered in some round
     ledger: Ledger
-    newcomers_met: dict[str, frozenset[int]] = field(default_factory=dict)  # part -> clients in its newcomers' exchange
+    newcomers_met: dict[str, frozenset[int]] = field(default_factory=dict)  # part -> clients that are not new to it
     sampled: frozenset[int] = frozenset()  # clients that were asked in this round
     answered: frozenset[int] = frozenset()  # clients whose reply was accepted
     absent: frozenset[int] = frozenset()  # clients that could not be reached, or were sampled and did not answer

@@ -53,13 +53,13 @@ class _StoredInMemory:
 
 
 class DiskStorage:
-    """In files of a folder that is created with the first state and removed at the end.
+    """In files of a folder that is removed at the end.
 
     The files need not survive the run: a checkpoint has its own copies, and a resumed run starts from those.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """folder: emptied first, because a killed run may have left it; default: a temporary folder."""
+        """folder: emptied first, because a killed run may have left it; default: a new temporary folder."""
         if folder is not None:
             remove_folder(folder, ignore_errors=True)
         self._folder = folder or Path(tempfile.mkdtemp(prefix="unskew-clients-"))

@@ -1,6 +1,6 @@
 """Sums of messages: in float64 and in the order of the clients.
 
-So neither the engine nor the number of workers nor the size of a cohort can change the result.
+Therefore neither the engine nor the number of workers nor the size of a cohort can change the result.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class Sum:
     specs: dict[str, tuple[torch.dtype, torch.Size]]  # dtype and shape of each tensor, the same for all clients
     integers: State  # the first client's integers
     is_tensor: bool  # the artefact is one tensor, not a dict of them
-    total: State
+    total: State  # the sum so far
     add_up: AddUp | None  # adds many messages at once, where an engine can; else they are added one by one
     floats: list[str]  # names of the tensors that are added up in float64
     float_bytes: int  # of one message
-    weight: float = 0.0
+    weight: float = 0.0  # sum of the factors, by which a mean is divided
     _float64: list[Tensor] = field(default_factory=list)  # reused buffer for the floats of one message
     _queue: list[StackedMessages] = field(default_factory=list)
 
     @classmethod
     def like(cls, name: str, value: Value, add_up: AddUp | None) -> Sum:
         """An empty sum for values of this form."""
-        # Contiguous whatever the message's memory format is, because a kernel reads both in the same order.
         tensors = as_state(value)
+        # The zeros are contiguous whatever the message's memory format: a kernel reads both in the same order.
         zeros = _zeros_like(tensors)
         # Not the value itself: it may be a view of a whole cohort's messages, which would live until the round ends.
         integers = {k: t.clone() for k, t in tensors.items() if not t.is_floating_point()}
@@ -63,7 +63,7 @@ class Sum:
             self.total[key] += tensors[key].long().sum(0)
 
     def _add_one_by_one(self, messages: StackedMessages) -> None:
-        """Two launches for all tensors of a client instead of two for each."""
+        """Add client by client, with two launches for all tensors of a client instead of two for each."""
         self._float64 = self._float64 or [torch.empty_like(self.total[key]) for key in self.floats]
         for i, factor in zip(messages.order, messages.factors):
             torch._foreach_copy_(self._float64, [t[i] for t in messages.tensors])

@@ -56,6 +56,7 @@ class Ledger:
     entries: list[LedgerEntry] = field(default_factory=list)
     bytes_up: int = 0
     bytes_down: int = 0
+    # part/artefact -> the fingerprint of the lasting value that was sent last, and the clients that hold it
     holders: dict[str, dict[str, list[int] | str]] = field(default_factory=dict)
     should_record: RecordFilter = record_no_values
     recorded: list[LedgerMessage] = field(default_factory=list)

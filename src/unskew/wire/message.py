@@ -14,7 +14,7 @@ from unskew.base.tensor_codec import from_bytes, to_bytes
 from unskew.base.tree import Message, Rows, State, Tree, flatten, unflatten, unstack
 from unskew.wire.contract import RefusedError
 
-HEADER_LENGTH = struct.Struct("<I")  # precedes the header
+HEADER_LENGTH = struct.Struct("<I")  # the header's length, which precedes the header
 MAX_HEADER_BYTES = 64 * 1024
 MAX_DEPTH = 6  # levels of names: section, part, artefact, and tensors that nest once
 

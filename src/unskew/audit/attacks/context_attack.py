@@ -1,12 +1,13 @@
 """Context identification (FLea 2024): does the data that a client shares reveal where its pictures were taken?
 
     (1)  the context is a marker: a square of the first channel at its brightest, 5 of 32 pixels wide, near a corner
-    (2)  items of rows that all carry it, and as many of rows that do not, made as the clients make theirs
+    (2)  items made as the clients make theirs: half from rows that all carry the marker, half from rows without it
     (3)  a net of four linear layers, 512-128-32-2 with ReLU, trained on n items: cross-entropy, Adam 0.001
     (4)  accuracy on items of the run's test rows, half of them marked, against n
 
 Paper: Xia, Ghosh, Qiu, Mascolo, "FLea", KDD 2024, appendix D; anchors there: 90 % from about 300 of FedMix's means and
-from about 10,000 of FLea's features at c = 0.4. A mean is of rows that all carry the marker: a client has one context.
+from about 10,000 of FLea's features at c = 0.4. Either all rows of a mean carry the marker or none does, because a
+client has one context.
 Differs: the paper specifies only four linear layers; widths, steps, batches of 64 and standardised entries are chosen
 here. Mean and scale are those of the items to classify, which the attacker sees without labels. The marker grows with
 the picture. A failed attack proves nothing.
@@ -24,7 +25,7 @@ from unskew.audit.problem import Progress, no_progress
 from unskew.audit.replayed_run import NoAttackError
 from unskew.audit.shared_data import SharedArtefact
 
-SIZES = (30, 100, 300, 1000, 3000, 10000)
+SIZES = (30, 100, 300, 1000, 3000, 10000)  # numbers of items to train on
 WIDTHS = (512, 128, 32)
 BATCH, RATE = 64, 1e-3
 MAX_TEST_ITEMS = 1000

@@ -14,30 +14,17 @@ from __future__ import annotations
 from torch import Tensor
 
 from unskew.audit.attacks.dlg import squared_distance
-from unskew.audit.attacks.label_inference import infer_labels_of_all
+from unskew.audit.attacks.label_inference import known_or_inferred_labels
 from unskew.audit.attacks.lbfgs import minimise
 from unskew.audit.problem import Problem, Progress, Recovery, no_progress
 from unskew.audit.unrolled_training import ClientSecrets
-from unskew.base.errors import UserError
 from unskew.base.tree import State
-
-
-def labels_of(problem: Problem) -> Tensor:
-    """The labels [M, n] that the attacker knows or infers."""
-    labels = problem.labels
-    if labels is None:
-        labels = infer_labels_of_all(problem.model, problem.target, problem.classes, problem.n)  # (1)
-    if labels is None:
-        raise UserError(
-            "labels: expected the last layer in the messages, to infer them, found none; try --knows labels"
-        )
-    return labels
 
 
 def idlg(problem: Problem, tries: int, iterations: int, seed: int, progress: Progress = no_progress) -> Recovery:
     """Recover rows for fixed labels."""
     x0 = problem.noise(tries, seed, problem.n, *problem.shape)
-    y = labels_of(problem)[:, None].expand(-1, tries, -1)
+    y = known_or_inferred_labels(problem)[:, None].expand(-1, tries, -1)  # (1)
 
     def loss(secrets: list[ClientSecrets], target: State, x: Tensor, y: Tensor) -> Tensor:
         return squared_distance(problem.simulate(secrets, x, y), target)  # (2)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unskew.audit.attacks.idlg import labels_of
+from unskew.audit.attacks.label_inference import known_or_inferred_labels
 from unskew.audit.problem import Problem, Progress, Recovery, no_progress
 from unskew.audit.unrolled_training import ClientSecrets
 from unskew.base.tree import State
@@ -47,7 +47,7 @@ def ig(
 ) -> Recovery:
     """Recover rows for known or inferred labels."""
     x = problem.noise(tries, seed, problem.n, *problem.shape)
-    y = labels_of(problem)[:, None].expand(-1, tries, -1)
+    y = known_or_inferred_labels(problem)[:, None].expand(-1, tries, -1)
 
     def cost(secrets: list[ClientSecrets], target: State, x: Tensor, y: Tensor) -> Tensor:
         return cosine_distance(problem.simulate(secrets, x, y), target) + tv * total_variation(x)

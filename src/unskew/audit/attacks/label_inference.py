@@ -15,6 +15,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from unskew.audit.problem import Problem
+from unskew.base.errors import UserError
 from unskew.base.tree import State
 from unskew.models.model import Model
 
@@ -57,3 +59,15 @@ def infer_labels_of_all(model: Model, target: State, classes: int, n: int) -> Te
         return None
     weight, bias = target[names[0]], target[names[1]] if names[1] else None
     return torch.stack([infer_labels(w, None if bias is None else bias[m], n) for m, w in enumerate(weight)])
+
+
+def known_or_inferred_labels(problem: Problem) -> Tensor:
+    """The labels [M, n] that the attacker knows or infers."""
+    labels = problem.labels
+    if labels is None:
+        labels = infer_labels_of_all(problem.model, problem.target, problem.classes, problem.n)
+    if labels is None:
+        raise UserError(
+            "labels: expected the last layer in the messages, to infer them, found none; try --knows labels"
+        )
+    return labels

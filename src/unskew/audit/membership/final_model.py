@@ -25,8 +25,9 @@ MAX_ROWS = 2000  # members, and non-members: enough to resolve 0.1 % false posit
 def attack_run(
     run: LoadedRun, members: LabelledRows, fresh: LabelledRows, count: int = 8, seed: int = 0
 ) -> list[MembershipResult]:
-    """members: rows that were trained on; fresh: rows that were not; both as returned by `run.prepare`.
+    """Attack the final model of a run by loss and, if count > 0, by shadow models.
 
+    members: rows that were trained on; fresh: rows that were not; both as returned by `run.prepare`.
     A network passed from Python cannot be initialised again, so it is attacked by loss only, as with count=0.
     """
     if len(fresh) < 4:

@@ -1,12 +1,13 @@
 """The shadow-model attack: is the model more confident in a row than models that have certainly not seen it?
 
 (1) phi = log(p_y / (1 - p_y)), the confidence in the row's label, which is roughly normal over models
-(2) shadow models s = 1..S, each trained as the target was on half of the attacker's own rows
+(2) shadow models s = 1..S, each trained as the target was on a random half of the attacker's rows
 (3) score = (phi of the target - mean_s phi_s) / (std over shadows, pooled over rows)
 
 It is the offline likelihood-ratio attack of Carlini et al. (2022, "LiRA"), with one pooled standard deviation, because
-a handful of shadow models is too few to estimate one per row. Unlike the loss, it scores a row low that is easy for
-every model. For an update, phi is the change from the model before it, and shadow models start from that model.
+a handful of shadow models is too few to estimate one per row. Unlike the loss, it gives a low score to a row
+that is easy for every model. For an update, phi is the change from the model before it, and shadow models start from
+that model.
 """
 
 from __future__ import annotations

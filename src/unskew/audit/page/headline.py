@@ -21,7 +21,7 @@ STATES = {
     "resisted": "attacked and resisted, at this budget",
     "unknown": "not attacked",
 }
-MAX_OUTCOMES = 4  # in the headline
+MAX_OUTCOMES = 4  # clauses in the headline
 
 
 def headline(best: pd.DataFrame, verdicts: tuple[KindVerdict, ...]) -> Finding:

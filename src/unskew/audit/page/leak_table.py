@@ -14,7 +14,7 @@ from unskew.results.format_numbers import in_bytes
 
 @dataclass(frozen=True)
 class LeakRow:
-    """A run under one attack, or without any."""
+    """The row of a run and one attack on it, or of a run that was not attacked."""
 
     label: str
     attack: str

@@ -29,9 +29,9 @@ from unskew.report.figures.figure_layout import (
 )
 from unskew.results.format_numbers import in_bytes
 
-RIGHT = 20.0  # margin
-LABEL_HEIGHT = 29.0  # of two lines: name and bytes
-MIN_RADIUS, MAX_RADIUS = 5.0, 20.0  # in pixels, for no bytes and for the most bytes
+RIGHT = 20.0  # right margin in pixels
+LABEL_HEIGHT = 29.0  # pixels of a label's two lines: name and bytes
+MIN_RADIUS, MAX_RADIUS = 5.0, 20.0  # pixels, for no bytes and for the most bytes
 
 
 @styled

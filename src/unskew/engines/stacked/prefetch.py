@@ -1,4 +1,4 @@
-"""Prepares the next round's cohort while the GPU trains this one; for 50 small clients it takes half a round's time."""
+"""Prepares the next round's cohort while the GPU trains: work that takes half a round's time for 50 small clients."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class StackedEngine:
                     yield done.pop(remaining.pop())
 
     def _measure(self, client_rows: ClientRows, round: int, received: Received, client: int, state: Tree) -> int:
-        """How many clients like this one, the longest, fit; measured as a stack of one, because its layers differ."""
+        """How many clients like this one, the longest, fit; measured in a stack, whose layers save other tensors."""
         context = self.context
         method, _ = context.at_round_on_device(round)
         feed = BatchFeed(context, client_rows, round, received, [client], [state])
@@ -217,7 +217,7 @@ class StackedEngine:
             lambda f, k, a, e: finish(method, context.model, with_private(received, k), f, k, a, e, lr)
         )
         message, client_state = mapped_finish(final, client_state, feed.facts, work_done)
-        if client_rows is context.client_rows:  # a stand-in's message does not travel
+        if client_rows is context.client_rows:  # a stand-in's message is not sent, so it is not sealed
             message, client_state = seal_many(context, round, received, message, client_state, clients)
         means = {name: total / work_done.steps for name, total in terms.items()}
         finite = _all_finite((message, shared), feed.facts.rows)

@@ -182,7 +182,7 @@ class BatchNorm2d(nn.BatchNorm2d):
 
 
 class BatchNorm1d(nn.BatchNorm1d):
-    """Computes bf16 rows in float32: under vmap, PyTorch requires rows and statistics of the same dtype."""
+    """Computes half-precision rows in float32: under vmap, PyTorch requires rows and statistics of the same dtype."""
 
     def forward(self, h: Tensor) -> Tensor:
         return super().forward(at_least_float32(h)).to(h.dtype)

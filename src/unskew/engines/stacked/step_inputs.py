@@ -15,7 +15,7 @@ from torch import Tensor
 from unskew.base.tree import tree_map
 
 CHUNK = 512  # 8-byte words that one block of a GPU copies
-ALIGNMENT = 16  # tensors begin at multiples of so many 8-byte words
+ALIGNMENT = 16  # tensors begin at multiples of this many 8-byte words
 
 
 class StepInputBuffer:
@@ -31,7 +31,7 @@ class StepInputBuffer:
             nonlocal length
             makers.append(_make_view(length, t[0]))
             length += -(-t[0].nbytes // (8 * ALIGNMENT)) * ALIGNMENT
-            return t[:0]
+            return t[:0]  # only its place in the tree is needed
 
         self._structure, self._view_makers = tree_map(add_view, first), makers
         self._chunks_per_step = max(-(-length // CHUNK), 1)

@@ -22,7 +22,7 @@ from unskew.reproduce.target_cells import PlannedCell
 from unskew.runner.prepare_run import read_data, split_rows
 
 COLUMNS = ["dataset", "series", "setting", "seed", "client", "label", "count"]
-FIRST = 100  # a map shows this many clients
+FIRST = 100  # a map shows at most this many clients
 
 
 def data(cells: list[PlannedCell]) -> pd.DataFrame:

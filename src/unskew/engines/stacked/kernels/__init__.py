@@ -20,9 +20,9 @@ from unskew.engines.stacked.kernels import reference
 HALF_AND_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
 MAX_FILTER_SIDE = 15  # also of the padding: the kernels use one bit for each line and column, of 32 bits in all
 MAX_NUMBERS = 2**31  # of a client's rows before or after a convolution: the kernels index them with 32 bits
-# With at most so many rows and at least so many weights, a matmul is bound by reading the weights.
+# With at most this many rows and at least this many weights, a matmul is bound by reading the weights.
 MEMORY_BOUND_ROWS, MEMORY_BOUND_WEIGHTS = 64, 2**16
-MIN_LAUNCH_BYTES = 2**20  # a Triton launch takes the host longer than PyTorch's, and pays only for writes from here on
+MIN_LAUNCH_BYTES = 2**20  # a Triton launch costs the host more than PyTorch's, and pays off only for larger writes
 MAX_PLANE = 2**16  # numbers of a plane that one program pools: more take minutes to compile, and Triton's limit is 2^20
 MAX_IMAGE = 2**24  # numbers that a gathered row may span: a GPU's grid allows 2^16 - 1 blocks of 512
 
@@ -112,7 +112,7 @@ def convolve(
 ) -> Tensor:
     """x [m, c, b, h, w] with filters w [m, o, c, kh, kw] of each client to [m, o, b, h', w'], then as `pool`.
 
-    Filters with a leading axis of 1 are shared by all clients and get no gradient.
+    Filters with a leading axis of 1 are shared by all clients and get no gradient; `flat` stores the output row by row.
     """
     m, o, b, sides = len(x), w.shape[1], x.shape[2], w.shape[3:]
     padded_numbers = b * (x.shape[3] + 2 * padding) * (x.shape[4] + 2 * padding)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 2048  # numbers of a program at most
+BLOCK = 2048  # numbers per program, at most
 
 
 @triton.jit

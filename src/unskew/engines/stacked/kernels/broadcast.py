@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 4096  # numbers of a program
-ROWS = 8  # clients for which it stores them
+BLOCK = 4096  # numbers per program
+ROWS = 8  # clients for which a program stores its numbers
 
 
 @triton.jit(do_not_specialize=["M"])

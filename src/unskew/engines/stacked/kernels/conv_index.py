@@ -92,6 +92,7 @@ def tile_kind(x: Tensor) -> str:
 def precision() -> str:
     """How the tensor cores multiply float32: rounded to TF32, or (tf32x3) with each number as a sum of two TF32.
 
-    tf32x3 computes three of the four partial products, the fourth being below the rounding of float32 sums.
+    tf32x3 computes three of the four partial products, the fourth being below the rounding of float32 sums. Where
+    TF32 is not supported, ieee means ordinary float32.
     """
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3" if has_tf32() else "ieee"

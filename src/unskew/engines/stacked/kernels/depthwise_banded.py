@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Numbers of a line: at least what the tensor cores support, and so few that a program can hold the three matrices.
+# Numbers of a line: at least what the tensor cores support, and few enough for a program to hold the three matrices.
 MIN_LINE, MAX_LINE = 16, 64
 LINES = 64  # of a tile
 

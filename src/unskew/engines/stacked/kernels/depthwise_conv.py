@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unskew.engines.stacked.kernels import depthwise_banded
 
-BLOCK = 1024  # numbers of a program
+BLOCK = 1024  # numbers per program
 BLOCK_3X3 = 512  # the same for the kernel that keeps nine sums (959 us; 1109 us with 1024)
 CHUNK = 256  # the same for the kernel that holds all taps of a filter
 

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 1024  # numbers of a program
+BLOCK = 1024  # numbers per program
 
 
 @triton.jit

@@ -19,7 +19,7 @@ from torch import Tensor
 from unskew.data.augment import Augment
 from unskew.data.dataset import InputScaling
 
-BLOCK = 512  # positions of a program; their sources are computed once for all channels, and a thread writes 16 bytes
+BLOCK = 512  # positions per program; their sources are computed once for all channels, and a thread writes 16 bytes
 
 
 @triton.jit

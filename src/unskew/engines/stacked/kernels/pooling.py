@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE = 2048  # numbers of a program
+TILE = 2048  # numbers per program
 
 
 @triton.jit

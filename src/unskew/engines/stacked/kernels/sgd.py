@@ -17,7 +17,7 @@ from torch.optim.sgd import sgd
 from unskew.engines.stacked.kernels.sgd_lowrank import apply_sgd, sgd_lowrank_step
 from unskew.engines.stacked.lowrank_grad import LowRankGrad
 
-BLOCK = 2048  # numbers of a program
+BLOCK = 2048  # numbers per program
 WARPS = 8  # of a program: a thread has 2 loads of 16 bytes from each tensor in flight, in 32 registers
 SMALL_LEAF = 2**15  # smaller leaves, of which a net may have a hundred, share one launch of PyTorch's
 

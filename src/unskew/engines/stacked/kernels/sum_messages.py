@@ -15,7 +15,7 @@ from torch import Tensor
 from unskew.client.client_rows import to_device_async
 from unskew.engines.engine import StackedMessages
 
-BLOCK = 1024  # numbers of a program
+BLOCK = 1024  # numbers per program
 
 
 @triton.jit

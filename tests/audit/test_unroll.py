@@ -10,7 +10,7 @@ import torch
 
 from unskew.audit.attack_cases import ATTACKABLE, build_case, build_problem
 from unskew.audit.decode_messages import decode_round
-from unskew.audit.differentiable_sgd import optimiser_step
+from unskew.audit.differentiable_optimiser import functional_optimiser_step
 from unskew.audit.replayed_run import NoAttackError, replay_run
 from unskew.audit.threat_model import SERVER, SUM_ONLY
 from unskew.protocol import method_registry
@@ -42,7 +42,7 @@ def test_pure_steps_match_the_in_place_optimiser(settings: dict[str, Any]) -> No
                 slot.zero_()
         gradients = list(grads.values())
         optimiser.step(gradients if work.clip is None else clip_gradients(gradients, work.clip, stacked=False))
-        pure, slots = optimiser_step(work, pure, grads, slots)
+        pure, slots = functional_optimiser_step(work, pure, grads, slots)
     for name, leaf in leaves.items():
         assert torch.allclose(leaf, pure[name], atol=1e-12), name
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.optim.sgd import sgd
 
 from unskew.engines.stacked import kernels, lowrank_grad
-from unskew.engines.stacked.linear_grad import stacked_linear
 from unskew.engines.stacked.lowrank_grad import LowRankCapture, LowRankGrad
+from unskew.engines.stacked.stacked_linear import stacked_linear
 from unskew.protocol.optimiser import GradientRule
 
 

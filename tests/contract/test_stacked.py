@@ -152,8 +152,8 @@ def test_prefetched_batches_equal_single_ones(method: str, engine: str, monkeypa
     models = []
     for prefetch_bytes in (None, 1):
         if prefetch_bytes:
-            monkeypatch.setattr(feed, "PREFETCH_BYTES", prefetch_bytes)
-            monkeypatch.setattr(cohort_stack, "PREFETCH_BYTES", prefetch_bytes)
+            monkeypatch.setattr(feed, "CHUNK_BYTES", prefetch_bytes)
+            monkeypatch.setattr(cohort_stack, "FILL_BYTES", prefetch_bytes)
         fed = federation(method, engine)
         snap = fed.start()
         for _ in range(2):

@@ -74,7 +74,7 @@ from unskew.protocol.work import Work
 from unskew.engines.stacked import kernels
 from unskew.engines.stacked.lowrank_grad import LowRankCapture
 from unskew.engines.stacked.kernels import sgd
-from unskew.engines.stacked.linear_grad import stacked_linear
+from unskew.engines.stacked.stacked_linear import stacked_linear
 kernels.available, kernels.MEMORY_BOUND_WEIGHTS, sgd.SMALL_LEAF = lambda device: True, 1000, 100
 has_extra = []
 kernel = sgd.sgd_lowrank_step

@@ -12,7 +12,7 @@ import torch
 import unskew as us
 from unskew.base.tree import State
 from unskew.engines.loop import workers
-from unskew.engines.loop.shared_memory import SharedMemory
+from unskew.engines.loop.shared_tensors import SharedTensors
 from unskew.engines.loop.workers import Workers, can_fork
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="worker processes need fork")
@@ -128,14 +128,14 @@ def test_a_worker_gets_its_next_request_before_its_answer_is_read(
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its next answer uses the other slot, so that both stay intact."""
-    read, busy = SharedMemory.read, []
+    read, busy = SharedTensors.read, []
 
-    def slow(self: SharedMemory, layout: Any) -> State:
+    def slow(self: SharedTensors, layout: Any) -> State:
         time.sleep(0.2)  # long enough for another answer
         busy.append(any(end.poll() for end in pool._slots))
         return read(self, layout)
 
-    monkeypatch.setattr(SharedMemory, "read", slow)
+    monkeypatch.setattr(SharedTensors, "read", slow)
     answers = list(pool.ask(requests("add", range(6))))
     assert [body["x"].unique().tolist() for _, body in answers] == [[k + 1.0] for k in range(6)]
     assert busy[0]

@@ -13,7 +13,7 @@ import pytest
 from runner.conftest import Command
 from unskew.compare import grid as grids
 from unskew.config.recipe import read
-from unskew.reproduce.figures import FIGURES, feature_clusters, leak_figure
+from unskew.reproduce.figures import FIGURES, feature_clusters, feature_leaks
 from unskew.reproduce.paper_names import stands_for
 from unskew.reproduce.target_catalogue import targets
 
@@ -83,7 +83,7 @@ OTHER = {
 def test_figure_completes_on_a_stand_in(
     name: str, pool: InProcessPool, unskew: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leak_figure, "BUDGET", replace(leak_figure.BUDGET, iterations=2, images=2))
+    monkeypatch.setattr(feature_leaks, "BUDGET", replace(feature_leaks.BUDGET, iterations=2, images=2))
     monkeypatch.setattr(feature_clusters, "POINTS", 40)
     monkeypatch.setattr(feature_clusters, "CASES", {"100 rows": (100, 2, 0)})
     compare = grids.parse_section(read(name.replace("/", "-"))[2], name)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import unskew as us
-import unskew.reproduce.record_paper_leaks as record_paper_leaks
+import unskew.reproduce.record_audits as record_audits
 from unskew.audit import save_audit
 from unskew.audit.metrics.exposure import exposure
 from unskew.compare import grid as grids
@@ -24,7 +24,7 @@ from unskew.reproduce.figures import (
     FIGURES,
     client_holdings,
     feature_clusters,
-    leak_figure,
+    feature_leaks,
     mixed_labels,
     mixing_weights,
     option_sweep,
@@ -181,8 +181,8 @@ def test_figure7_sums_mixed_labels_over_the_batches(runs: dict[str, FinishedCell
 def test_figure9_has_exposure_correlation_and_both_attacks(
     runs: dict[str, FinishedCell], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(leak_figure, "BUDGET", replace(leak_figure.BUDGET, iterations=20, images=4))
-    table = leak_figure.data(list(runs.values()))
+    monkeypatch.setattr(feature_leaks, "BUDGET", replace(feature_leaks.BUDGET, iterations=20, images=4))
+    table = feature_leaks.data(list(runs.values()))
     assert list(table["panel"].unique()) == ["exposure", "c", "decoder", "context"]
     figure = FIGURES["flea/figure9"].draw(round_trip(table))
     a, b, c, d = figure.axes
@@ -193,13 +193,13 @@ def test_figure9_has_exposure_correlation_and_both_attacks(
     assert "fedmix, round 1" in lines(d)
     assert (c.get_ylabel(), d.get_xscale()) == ("training MSE, pixels from 0 to 1", "log")
     saved = save_audit.read(runs["flea"].run.folder)
-    assert saved.budget == leak_figure.BUDGET
-    monkeypatch.setattr(leak_figure, "audit", None)  # a saved audit is not computed again
-    assert leak_figure.data(list(runs.values())).equals(table)
+    assert saved.budget == feature_leaks.BUDGET
+    monkeypatch.setattr(feature_leaks, "audit", None)  # a saved audit is not computed again
+    assert feature_leaks.data(list(runs.values())).equals(table)
     finished = [(grids.Cell(p.method, "", "", 0, p.run.config), p.run) for p in runs.values()]
     path = tmp_path / "results" / "flea" / "leak.csv"
-    assert record_paper_leaks.record(finished[:1], path) == [path]
-    record_paper_leaks.record(finished, path)
+    assert record_audits.record(finished[:1], path) == [path]
+    record_audits.record(finished, path)
     rows = pd.read_csv(path)
     # Rows with and without decorrelation are distinct, and earlier rows are replaced, not duplicated.
     assert len(rows) == sum(len(save_audit.read(p.run.folder).leaks) for p in runs.values())
@@ -212,7 +212,7 @@ def test_figure9_has_exposure_correlation_and_both_attacks(
 
 def test_figure9_without_recorded_messages_lists_missing_panels(tmp_path: Path) -> None:
     us.run(us.Experiment(method="flea", rounds=2, **SMALL), out=tmp_path / "run")
-    figure = FIGURES["flea/figure9"].draw(leak_figure.data([FinishedCell("flea", "", 0, load(tmp_path / "run"))]))
+    figure = FIGURES["flea/figure9"].draw(feature_leaks.data([FinishedCell("flea", "", 0, load(tmp_path / "run"))]))
     text = figure.get_supxlabel().replace("\n", " ")
     assert text.endswith("Missing: flea lam2=0, fedmix; (c) decoder; (d) context.")
 

@@ -76,7 +76,7 @@ def test_a_second_broadcast_in_one_phase_has_its_own_file() -> None:
 
     ledger = Ledger().for_next_round(lambda round, client: client < 2)
     for number in (1.0, 2.0):
-        ledger.record_down(
+        ledger.log_down(
             1, "after merge", range(3), "model", "weights", Artefact("weights"), {"w": torch.tensor(number)}
         )
     assert [sent.entry.client for sent in ledger.recorded] == [0, 1, 0, 1]

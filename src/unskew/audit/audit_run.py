@@ -9,8 +9,8 @@ from pathlib import Path
 from torch import nn
 
 from unskew.audit.attack_cases import ATTACKABLE, AttackCase, build_case
+from unskew.audit.attack_shared_rows import attack_shared, is_shared
 from unskew.audit.attacks import attack_by_name
-from unskew.audit.audit_shared import attack_shared, is_shared
 from unskew.audit.budget import Budget
 from unskew.audit.decode_messages import decode_round
 from unskew.audit.leak import KindVerdict, Leak, Pictures

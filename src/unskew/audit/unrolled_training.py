@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unskew.audit.differentiable_sgd import optimiser_step
+from unskew.audit.differentiable_optimiser import functional_optimiser_step
 from unskew.base.tree import State, Tree
 from unskew.client.round import StepInputs, WorkDone, finish, step_loss, with_private
 from unskew.models.model import Model
@@ -73,7 +73,7 @@ class UnrolledClient:
             # Running statistics are written in place, so under vmap they need the batch axes of the values written.
             buffers = {name: _with_batch_axes(b, x) for name, b in buffers.items()}
             grads, (buffers, _) = torch.func.grad(loss, has_aux=True)(leaves, buffers, inputs)
-            leaves, slots = optimiser_step(self.work, leaves, grads, slots)
+            leaves, slots = functional_optimiser_step(self.work, leaves, grads, slots)
         sent = self._message(leaves | buffers, secrets, facts)
         return self._as_gradient(sent, secrets, counts)
 

@@ -227,11 +227,11 @@ def _as_dict(comparison: PaperComparison) -> dict[str, object]:
 
 def _record(plan: TargetPlan, done: TargetRuns, out: Path, folder: Path) -> None:
     """Record the finished runs; failed runs are not recorded."""
-    from unskew.reproduce import record_paper_leaks
+    from unskew.reproduce import record_audits
     from unskew.reproduce import record_runs as records
 
     files = records.record(plan, done.finished, folder) if done.finished else []
-    files += record_paper_leaks.record(done.finished, folder / plan.target.paper / "leak.csv")
+    files += record_audits.record(done.finished, folder / plan.target.paper / "leak.csv")
     if plan.target.is_figure:
         files += _copy_figure(plan.target, out, folder)
     typer.echo(f"recorded {len(done.finished)} runs in {', '.join(map(str, files))}", err=True)

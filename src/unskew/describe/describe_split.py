@@ -1,4 +1,7 @@
-"""Describe a recipe's split before training: labels per client, labels per round's cohort, and the work of a round."""
+"""Describe a split before training: labels per client, classes covered by a round's cohort, its steps and padding.
+
+Warns of clients with too few rows and of cohorts that see too few classes.
+"""
 
 from __future__ import annotations
 

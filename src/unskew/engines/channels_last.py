@@ -1,4 +1,4 @@
-"""Images in channels-last layout, which is faster on a CPU and is kept through a convolutional net.
+"""Images in channels-last layout, which is faster on a CPU, and a flatten that keeps it in the backward pass.
 
 A step of cnn, resnet8 and mobilenet_v2 takes 16, 20 and 25 % less time on a CPU (batches of 50, 32 and 32).
 """

@@ -21,7 +21,7 @@ from unskew.runner.callbacks import Callback, ProgressDisplay, Round, notify
 from unskew.runner.prepare_run import PreparedRun
 from unskew.runner.provenance import describe
 from unskew.runner.trackers import open_trackers
-from unskew.server.federation import Phase
+from unskew.server.federation import PhaseCallback
 from unskew.server.loss_check import NotFiniteError
 from unskew.server.snapshot import RoundReport, Snapshot
 
@@ -52,13 +52,13 @@ class RoundLoop:
         identity: str,
         display: ProgressDisplay,
         callbacks: list[Callback],
-        phase: Phase | None,
+        phase: PhaseCallback | None,
     ) -> None:
         self.prepared, self.folder, self.display, self.callbacks = prepared, folder, display, callbacks
         self.rows = MetricRows(identity, prepared.experiment.label, prepared.experiment.seed)
         should_record = prepared.experiment.record.should_record
         self.federation = replace(
-            prepared.federation, should_record=should_record, phase=phase or (lambda name, round: None)
+            prepared.federation, should_record=should_record, on_phase=phase or (lambda name, round: None)
         )
         self.experiment, self.store, self.stop = prepared.experiment, prepared.federation.store, prepared.stop
         self._saved_at, self._saved_round, self._best = time.monotonic(), -1, 0.0
@@ -144,7 +144,7 @@ class RoundLoop:
         trained = time.monotonic()
         due = snap.round % self.experiment.evaluate.every == 0 or snap.round == self.experiment.rounds
         scores = self._scores(snap) if due else {}
-        self.federation.phase("evaluate", snap.round)
+        self.federation.on_phase("evaluate", snap.round)
         self._write_messages(snap)
         times = [("train", trained - start), ("evaluate", time.monotonic() - trained)]
         rows = self._commit(snap, report, scores, times)
@@ -156,7 +156,7 @@ class RoundLoop:
             self.display.note(line)
         self.display.round(snap.round, current, self._best)
         notify(self.callbacks, Round(snap.round, rows, current, self._best))
-        self.federation.phase("checkpoint", snap.round)
+        self.federation.on_phase("checkpoint", snap.round)
         return snap
 
     def _commit(

@@ -21,7 +21,7 @@ from unskew.runner.callbacks import Callback, NoDisplay, ProgressDisplay
 from unskew.runner.prepare_run import prepare
 from unskew.runner.process_setup import explain_full_disk, on_device, precision
 from unskew.runner.round_loop import RoundLoop, Run
-from unskew.server.federation import Phase
+from unskew.server.federation import PhaseCallback
 
 __all__ = ["NoDisplay", "Run", "run"]
 
@@ -37,7 +37,7 @@ def run(
     data_dir: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     show: ProgressDisplay | None = None,
-    phase: Phase | None = None,
+    phase: PhaseCallback | None = None,
 ) -> Run:
     """Run an experiment to its end and save it in a folder.
 

@@ -42,7 +42,7 @@ from unskew.wire.message import ClientReply, CohortReply, LossTerms, Received
 if TYPE_CHECKING:
     from unskew.engines.engine import Engine
 
-Phase = Callable[[str, int], None]
+PhaseCallback = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Federation:
     weigh_by_rows: bool
     rows: PerClient[int]  # number of rows of each client
     should_record: RecordFilter = record_no_values  # which clients' messages are recorded in full
-    phase: Phase = lambda name, round: None  # called with each phase's name when it ends
+    on_phase: PhaseCallback = lambda name, round: None  # called with each phase's name when it ends
     policy: ReplyPolicy = field(default_factory=ReplyPolicy)
     expected: ExpectedReplies = field(default_factory=ExpectedReplies)
 
@@ -118,14 +118,14 @@ class Federation:
         """The whole round except for the clients' loss terms in the report, because reading them waits for a GPU."""
         round = snap.round
         participants, absent = self.sampling.sampled(round), self.sampling.absent(round)
-        self.phase("plan", round)
+        self.on_phase("plan", round)
         if round == 1:
             snap = run_exchanges(self, snap, "before training", participants, report)
         snap = run_exchanges(self, snap, "before round", participants, report)
-        self.phase("before round", round)
+        self.on_phase("before round", round)
         savepoint = self.store.savepoint()
         inbox = self._train(snap, participants, report, terms)
-        self.phase("train", round)
+        self.on_phase("train", round)
         asked, answered = frozenset(inbox.asked), frozenset(inbox.answered)
         snap = replace(snap, sampled=asked, answered=answered, absent=frozenset(absent) | (asked - answered))
         if not self.policy.reaches_quorum(len(asked), len(answered)):
@@ -133,21 +133,21 @@ class Federation:
             self.store.rollback_to(savepoint)
             return replace(snap, seen=snap.seen | answered)
         snap = collect_after_training(self, snap, inbox)
-        self.phase("after training", round)
+        self.on_phase("after training", round)
         train_stand_ins(self, snap, inbox.messages, report)
-        self.phase("stand-ins", round)
+        self.on_phase("stand-ins", round)
         for part in self.method.merge_order if inbox.messages.clients else ():
             after = part.merge(self.server_view(snap, part), inbox.messages.of(part.name))
             snap = self.apply(snap, part, after, part.owner)
-        self.phase("merge", round)
+        self.on_phase("merge", round)
         for part in self.method.parts:
             snap = self.apply(snap, part, part.step(self.server_view(snap, part)), part.edits_model)
-        self.phase("step", round)
+        self.on_phase("step", round)
         snap = run_exchanges(self, snap, "after merge", participants, report)
         for part in self.method.parts:
             numbers = part.report(self.server_view(snap, part))
             report.numbers.update({f"{part.name}/{name}": value for name, value in numbers.items()})
-        self.phase("after merge", round)
+        self.on_phase("after merge", round)
         return replace(snap, seen=snap.seen | answered)
 
     def _train(self, snap: Snapshot, participants: list[int], report: RoundReport, terms: list[LossTerms]) -> Inbox:

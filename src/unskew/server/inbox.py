@@ -164,7 +164,7 @@ class Inbox:
         """Enter the refusal with its reason in the ledger and in the round's report."""
         reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}..."
         client = client if 0 <= client < self.task.clients else UNKNOWN_CLIENT
-        self.snap.ledger.record_refusal(self.snap.round, self.phase, client, reason, bytes)
+        self.snap.ledger.log_refusal(self.snap.round, self.phase, client, reason, bytes)
         self.report.refused.append(Refusal(client, self.phase, reason))
         if client in self.asked and client not in self.answered and client not in self.report.refused_clients:
             self.report.refused_clients.append(client)
@@ -212,7 +212,7 @@ class Inbox:
         for part, sent in message.items():
             for name, value in sent.items():
                 columns.append((part, name, self.declared[part][name].kind, size_in_bytes(value) // len(clients)))
-        self.snap.ledger.record_up_many(self.snap.round, self.phase, clients, columns)
+        self.snap.ledger.log_up_many(self.snap.round, self.phase, clients, columns)
         self.replied.update(clients)
         self.answered.update(clients)
         states = unstack(cohort.client_state, len(clients))

@@ -25,23 +25,23 @@ def log_broadcasts(snap: Snapshot, clients: Iterable[int], method: Method, model
         sent = received.parts.get(part.name, {})
         for name, artefact in part.broadcasts.items():
             if name in sent:
-                snap.ledger.record_down(snap.round, "train", clients, part.name, name, artefact, sent[name])
+                snap.ledger.log_down(snap.round, "train", clients, part.name, name, artefact, sent[name])
 
 
 def log_model(snap: Snapshot, phase: str, clients: Iterable[int], model: Model, state: State) -> None:
     """Enter the model as sent to these clients, without the tensors that never leave them."""
     public = {name: t for name, t in state.items() if name not in model.private}
-    snap.ledger.record_down(snap.round, phase, clients, "model", "weights", MODEL, public)
+    snap.ledger.log_down(snap.round, phase, clients, "model", "weights", MODEL, public)
 
 
 def log_reply(snap: Snapshot, phase: str, client: int, rows: int, message: Message, declared: Declared) -> None:
     """Enter the artefacts of a client's message, and after training its number of rows."""
     entry, ledger = (snap.round, phase, client), snap.ledger
     if phase == "train":
-        ledger.record_up(*entry, "model", "samples", SAMPLES, row_count_tensor(rows))
+        ledger.log_up(*entry, "model", "samples", SAMPLES, row_count_tensor(rows))
     for part, sent in message.items():
         for name, value in sent.items():
-            ledger.record_up(*entry, part, name, declared[part][name], value)
+            ledger.log_up(*entry, part, name, declared[part][name], value)
 
 
 def log_shared(
@@ -51,4 +51,4 @@ def log_shared(
     for part, message in shared.items():
         for name, value in message[part].items():
             entry = (snap.round, "after training", client)
-            snap.ledger.record_up(*entry, part, name, shares[part][0][part][name], value)
+            snap.ledger.log_up(*entry, part, name, shares[part][0][part][name], value)

@@ -1,4 +1,7 @@
-"""The ledger: every message's sender, receiver, round and bytes. Costs, exposure and the audit read only the ledger."""
+"""The ledger of one round: an entry for each artefact sent, with client, direction, kind and bytes.
+
+It also keeps the run's totals. Costs, exposure and the audit rely on it alone.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ class Ledger:
     should_record: RecordFilter = record_no_values
     recorded: list[LedgerMessage] = field(default_factory=list)
 
-    def record_up(
+    def log_up(
         self, round: int, phase: str, client: int, part: str, name: str, artefact: Artefact, value: Value
     ) -> None:
         """A client sent an artefact."""
@@ -69,7 +72,7 @@ class Ledger:
         self.bytes_up += entry.bytes
         self._add([entry], artefact, value)
 
-    def record_up_many(
+    def log_up_many(
         self, round: int, phase: str, clients: Iterable[int], columns: Sequence[tuple[str, str, str, int]]
     ) -> None:
         """Several clients sent the same artefacts, each (part, name, kind, bytes); their values are not recorded."""
@@ -77,12 +80,12 @@ class Ledger:
         self.entries += new
         self.bytes_up += sum(entry.bytes for entry in new)
 
-    def record_refusal(self, round: int, phase: str, client: int, reason: str, bytes: int) -> None:
+    def log_refusal(self, round: int, phase: str, client: int, reason: str, bytes: int) -> None:
         """A reply was refused for a reason; `bytes` counts its content unless other entries list it."""
         self.entries.append(LedgerEntry(round, phase, client, "up", "", reason, REFUSED, bytes))
         self.bytes_up += bytes
 
-    def record_down(
+    def log_down(
         self, round: int, phase: str, clients: Iterable[int], part: str, name: str, artefact: Artefact, value: Value
     ) -> None:
         """The server sent the same artefact to several clients; a lasting one only to those without a current copy."""

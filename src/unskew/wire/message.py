@@ -14,7 +14,7 @@ from unskew.base.tensor_codec import from_bytes, to_bytes
 from unskew.base.tree import Message, Rows, State, Tree, flatten, unflatten, unstack
 from unskew.wire.contract import RefusedError
 
-HEADER_LENGTH = struct.Struct("<I")  # the header's length, which precedes the header
+LENGTH_PREFIX = struct.Struct("<I")  # the header's length, which precedes the header
 MAX_HEADER_BYTES = 64 * 1024
 MAX_DEPTH = 6  # levels of names: section, part, artefact, and tensors that nest once
 
@@ -155,17 +155,17 @@ def decode_reply(data: bytes, max_bytes: int) -> ClientReply:
 
 def _pack(head: dict[str, Any], body: State) -> bytes:
     header = json.dumps(head).encode()
-    return HEADER_LENGTH.pack(len(header)) + header + to_bytes(body)
+    return LENGTH_PREFIX.pack(len(header)) + header + to_bytes(body)
 
 
 def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     """The header, and the offset at which the tensors begin."""
     try:
-        (length,) = HEADER_LENGTH.unpack_from(data)
-        end = HEADER_LENGTH.size + length
+        (length,) = LENGTH_PREFIX.unpack_from(data)
+        end = LENGTH_PREFIX.size + length
         if length > MAX_HEADER_BYTES or end > len(data):
             raise ValueError(f"a header of {length:,} bytes")
-        head = json.loads(data[HEADER_LENGTH.size : end], object_pairs_hook=_unique_fields)
+        head = json.loads(data[LENGTH_PREFIX.size : end], object_pairs_hook=_unique_fields)
     except (struct.error, ValueError, RecursionError) as error:
         raise RefusedError(f"bytes: expected a header in JSON, found {type(error).__name__}: {error}") from error
     if not isinstance(head, dict):

@@ -37,7 +37,7 @@ ATTACKS = {
 }
 
 
-# Attacks on data that clients share row by row (`audit_shared.py`): names and training steps.
+# Attacks on data that clients share row by row (`attack_shared_rows.py`): names and training steps.
 SHARED_ATTACKS = {"decoder": 7800, "context": 1000}
 
 

@@ -1,4 +1,7 @@
-"""A metric's values with the space they are in, or the reason why it was skipped."""
+"""Result of a metric: one value per image and the scale it was measured on, or why the metric was skipped.
+
+Also the shape check that the image metrics share.
+"""
 
 from __future__ import annotations
 

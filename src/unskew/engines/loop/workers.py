@@ -21,7 +21,7 @@ from unskew.base.errors import UserError
 from unskew.base.signals import uninterrupted
 from unskew.base.tensor_codec import from_bytes, to_bytes
 from unskew.base.tree import State
-from unskew.engines.loop.shared_memory import SharedMemory
+from unskew.engines.loop.shared_tensors import SharedTensors
 
 EXIT_SECONDS = 0.5  # idle workers exit by themselves within this time
 Handle = Callable[[dict[str, Any], State], tuple[dict[str, Any], State]]
@@ -39,8 +39,8 @@ class Workers:
         context = mp.get_context("fork")
         pairs, memories, self._broadcasts = (
             [context.Pipe() for _ in range(n)],
-            [(SharedMemory(), SharedMemory()) for _ in range(n)],
-            SharedMemory(),
+            [(SharedTensors(), SharedTensors()) for _ in range(n)],
+            SharedTensors(),
         )
         self._slots = {parent_end: slots for (parent_end, _), slots in zip(pairs, memories)}
         self._processes = [
@@ -136,8 +136,8 @@ def _worker_died() -> UserError:
 def _worker_loop(
     index: int,
     pairs: list[tuple[Connection, Connection]],
-    memories: list[tuple[SharedMemory, SharedMemory]],
-    broadcasts: SharedMemory,
+    memories: list[tuple[SharedTensors, SharedTensors]],
+    broadcasts: SharedTensors,
     handle: Handle,
 ) -> None:
     """Answer requests until the parent closes its end. Ctrl-C is left to the parent, which saves first."""

@@ -32,7 +32,7 @@ from unskew.protocol.optimiser import DEFAULT_GRADIENT_RULE, GradientRule, optim
 from unskew.protocol.work import Work
 from unskew.wire.message import Received
 
-PREFETCH_BYTES = 256 * 2**20  # of batches that are made at once
+FILL_BYTES = 256 * 2**20  # of batches that are made at once
 RoundInputs = tuple[Method, Received, Tree, ClientFacts]
 
 
@@ -43,7 +43,7 @@ class CohortStack:
         self.context, self.capacity, self._shapes = context, len(feed.clients), feed.shapes
         method, received, client_state, facts = inputs
         first = _channel_major(feed.between(0, 1, self.capacity), context.model)
-        self.steps_per_fill = max(min(PREFETCH_BYTES // max(_nbytes(first), 1), 64), 1)
+        self.steps_per_fill = max(min(FILL_BYTES // max(_nbytes(first), 1), 64), 1)
         self.method, self.received, self.client_state, self.facts = (
             _clone_tensor_fields(method), *(tree_map(torch.clone, tree) for tree in (received, client_state, facts)),
         )  # fmt: skip
@@ -155,7 +155,11 @@ class _WidthStep:
         rule = GradientRule(self.lowrank.gradients, sgd) if sgd else DEFAULT_GRADIENT_RULE
         self.optimiser = self.work.make_optimiser(leaves, self.slots, stack.lr, rule)
         model, method, received = stack.context.model, stack.method, stack.received
-        self.mapped_loss = vmap(lambda p, b, k, f, n: step_loss(method, model, p, b, received, k, f, n))
+        self.mapped_loss = vmap(
+            lambda params, buffers, state, facts, inputs: step_loss(
+                method, model, params, buffers, received, state, facts, inputs
+            )
+        )
         self.step: Callable[[], None] = CudaGraph(self._step, stack.context.device, stack.pool)
 
     def _step(self) -> None:

@@ -183,7 +183,11 @@ class StackedEngine:
         feed = BatchFeed(context, client_rows, round, received, [client], [state])
         broadcasts = without_row_broadcasts(method, received)
         leaves, buffers = leaves_and_buffers(context.model, {name: t[None] for name, t in received.model.items()})
-        mapped_loss = vmap(lambda p, b, k, f, n: step_loss(method, context.model, p, b, broadcasts, k, f, n)[0])
+        mapped_loss = vmap(
+            lambda params, buffers, state, facts, inputs: step_loss(
+                method, context.model, params, buffers, broadcasts, state, facts, inputs
+            )[0]
+        )
 
         def step() -> Tensor:
             return mapped_loss(leaves, buffers, stack([state]), feed.facts, feed.at(0, 1)).sum()
@@ -220,7 +224,7 @@ class StackedEngine:
         if client_rows is context.client_rows:  # a stand-in's message is not sent, so it is not sealed
             message, client_state = seal_many(context, round, received, message, client_state, clients)
         means = {name: total / work_done.steps for name, total in terms.items()}
-        finite = _all_finite((message, shared), feed.facts.rows)
+        finite = _finite_per_client((message, shared), feed.facts.rows)
         rows = [client_rows.index[k].shape[0] for k in clients]
         reply = CohortReply(clients, list(range(len(clients))), round, rows, message, client_state, means, shared)
         if client_rows is context.client_rows and self._optimistic:
@@ -293,7 +297,7 @@ class StackedEngine:
             self._stack = None
 
 
-def _all_finite(trees: Any, like: Tensor) -> Tensor:
+def _finite_per_client(trees: Any, like: Tensor) -> Tensor:
     """For each client of `like` [m], whether the sums of its tensors are finite; reading the result synchronises."""
     # Not in float64: PyTorch first converts all numbers, 500 us for 325 MB on an H200.
     sums = [t.reshape(len(t), -1).sum(1, dtype=torch.float32) for t in tree_leaves(trees) if t.is_floating_point()]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unskew.engines.stacked import kernels
-from unskew.engines.stacked.linear_grad import stacked_linear
+from unskew.engines.stacked.stacked_linear import stacked_linear
 from unskew.engines.stacked.vmap_rules import clients_first, with_vmap_rule
 from unskew.models.seeded_dropout import MAX_DROP_RATE, SeededDropout
 from unskew.protocol.step_view import at_least_float32

@@ -11,8 +11,8 @@ from unskew.reproduce.figures import (
     accuracy_curves,
     client_holdings,
     feature_clusters,
+    feature_leaks,
     label_heat_maps,
-    leak_figure,
     mixed_labels,
     mixing_weights,
     option_sweep,
@@ -69,7 +69,7 @@ _FLEA_FIGURES = (
         "flea/figure7", "FLea Fig. 7: labels of the feature buffer, of a client, and of mixed batches", mixed_labels
     ),
     _planned("flea/figure8", "FLea Fig. 8: mixing weights of one batch", mixing_weights.data, mixing_weights.draw),
-    _of_runs("flea/figure9", "FLea Fig. 9: privacy of the shared features", leak_figure),
+    _of_runs("flea/figure9", "FLea Fig. 9: privacy of the shared features", feature_leaks),
     _sweep(
         "flea/figure10",
         "FLea Fig. 10: distribution of the mixing weights",

@@ -14,20 +14,20 @@ import triton.language as tl
 from torch import Tensor
 
 # Numbers per iteration of a row that does not fit: with large programs few run at once, and the cache holds their rows.
-BLOCK = 8192
+LOOP_BLOCK = 8192
 MAX_IN_REGISTERS = 32768  # numbers of a row that fits into registers; half of it where two rows are needed
 
 
 @triton.jit
-def _forward_in_registers(x, gain, shift, out, means, variances, N, EPS, RELU: tl.constexpr, BN: tl.constexpr):
+def _forward_in_registers(x, weight, bias, out, means, variances, N, EPS, RELU: tl.constexpr, BLOCK_N: tl.constexpr):
     """Two passes over the registers, mean then variance: the variance from raw squares would lose digits."""
-    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BN)
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_N)
     value = tl.load(x + row * N + at, mask=at < N, other=0.0).to(tl.float32)
     mean = tl.sum(value, 0) / N
     centred = tl.where(at < N, value - mean, 0.0)
     variance = tl.sum(centred * centred, 0) / N
-    scale = tl.load(gain + row).to(tl.float32) / tl.sqrt(variance + EPS)
-    new = centred * scale + tl.load(shift + row).to(tl.float32)
+    scale = tl.load(weight + row).to(tl.float32) / tl.sqrt(variance + EPS)
+    new = centred * scale + tl.load(bias + row).to(tl.float32)
     if RELU:
         new = tl.where(new < 0, 0.0, new)
     tl.store(out + row * N + at, new.to(out.dtype.element_ty), mask=at < N)
@@ -36,22 +36,22 @@ def _forward_in_registers(x, gain, shift, out, means, variances, N, EPS, RELU: t
 
 
 @triton.jit
-def _forward_looped(x, gain, shift, out, means, variances, N, EPS, RELU: tl.constexpr, BN: tl.constexpr):
-    """The same for a longer row, BN numbers at a time."""
-    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BN)
-    total = tl.zeros([BN], tl.float32)
-    for first in range(0, N, BN):
+def _forward_looped(x, weight, bias, out, means, variances, N, EPS, RELU: tl.constexpr, BLOCK_N: tl.constexpr):
+    """The same for a longer row, BLOCK_N numbers at a time."""
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_N)
+    total = tl.zeros([BLOCK_N], tl.float32)
+    for first in range(0, N, BLOCK_N):
         total += tl.load(x + row * N + first + at, mask=first + at < N, other=0.0).to(tl.float32)
     mean = tl.sum(total, 0) / N
-    total = tl.zeros([BN], tl.float32)
-    for first in range(0, N, BN):
+    total = tl.zeros([BLOCK_N], tl.float32)
+    for first in range(0, N, BLOCK_N):
         value = tl.load(x + row * N + first + at, mask=first + at < N, other=0.0).to(tl.float32)
         centred = tl.where(first + at < N, value - mean, 0.0)
         total += centred * centred
     variance = tl.sum(total, 0) / N
-    scale = tl.load(gain + row).to(tl.float32) / tl.sqrt(variance + EPS)
-    offset = tl.load(shift + row).to(tl.float32)
-    for first in range(0, N, BN):
+    scale = tl.load(weight + row).to(tl.float32) / tl.sqrt(variance + EPS)
+    offset = tl.load(bias + row).to(tl.float32)
+    for first in range(0, N, BLOCK_N):
         value = tl.load(x + row * N + first + at, mask=first + at < N, other=0.0).to(tl.float32)
         new = (value - mean) * scale + offset
         if RELU:
@@ -62,53 +62,57 @@ def _forward_looped(x, gain, shift, out, means, variances, N, EPS, RELU: tl.cons
 
 
 @triton.jit
-def _grad_and_z(x, g, at, inside, mean, inverse, gain, shift, RELU: tl.constexpr):
-    """Gradients and z = (x - mean) / s at some positions; the gradient is 0 where the ReLU's output was."""
+def _grad_and_x_hat(x, g, at, inside, mean, rstd, weight, bias, RELU: tl.constexpr):
+    """Gradients and x_hat = (x - mean) / s at some positions; the gradient is 0 where the ReLU's output was."""
     grad = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
-    z = tl.where(inside, (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - mean) * inverse, 0.0)
+    x_hat = tl.where(inside, (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - mean) * rstd, 0.0)
     if RELU:
-        grad = tl.where(z * gain + shift > 0, grad, 0.0)
-    return grad, z
+        grad = tl.where(x_hat * weight + bias > 0, grad, 0.0)
+    return grad, x_hat
 
 
 @triton.jit
 def _backward_looped(
-    x, g, gain, shift, means, variances, out, grad_gain, grad_shift, N, EPS, RELU: tl.constexpr, BN: tl.constexpr
+    x, g, weight, bias, means, variances, out, grad_weight, grad_bias, N, EPS, RELU: tl.constexpr, BLOCK_N: tl.constexpr
 ):
-    """dx = gain / s (g - mean(g) - z mean(g z)), BN numbers at a time."""
-    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BN)
-    mean, inverse = tl.load(means + row), 1.0 / tl.sqrt(tl.load(variances + row) + EPS)
-    row_gain, row_shift = tl.load(gain + row).to(tl.float32), tl.load(shift + row).to(tl.float32)
-    sums, products = tl.zeros([BN], tl.float32), tl.zeros([BN], tl.float32)
-    for first in range(0, N, BN):
+    """dx = weight / s (g - mean(g) - x_hat mean(g x_hat)), BLOCK_N numbers at a time."""
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_N)
+    mean, rstd = tl.load(means + row), 1.0 / tl.sqrt(tl.load(variances + row) + EPS)
+    row_weight, row_bias = tl.load(weight + row).to(tl.float32), tl.load(bias + row).to(tl.float32)
+    sums, products = tl.zeros([BLOCK_N], tl.float32), tl.zeros([BLOCK_N], tl.float32)
+    for first in range(0, N, BLOCK_N):
         inside = first + at < N
-        grad, z = _grad_and_z(x + row * N, g + row * N, first + at, inside, mean, inverse, row_gain, row_shift, RELU)
+        grad, x_hat = _grad_and_x_hat(
+            x + row * N, g + row * N, first + at, inside, mean, rstd, row_weight, row_bias, RELU
+        )
         sums += grad
-        products += grad * z
+        products += grad * x_hat
     total, product = tl.sum(sums, 0), tl.sum(products, 0)
-    for first in range(0, N, BN):
+    for first in range(0, N, BLOCK_N):
         inside = first + at < N
-        grad, z = _grad_and_z(x + row * N, g + row * N, first + at, inside, mean, inverse, row_gain, row_shift, RELU)
-        new = row_gain * inverse * (grad - total / N - z * product / N)
+        grad, x_hat = _grad_and_x_hat(
+            x + row * N, g + row * N, first + at, inside, mean, rstd, row_weight, row_bias, RELU
+        )
+        new = row_weight * rstd * (grad - total / N - x_hat * product / N)
         tl.store(out + row * N + first + at, new.to(out.dtype.element_ty), mask=inside)
-    tl.store(grad_gain + row, product)
-    tl.store(grad_shift + row, total)
+    tl.store(grad_weight + row, product)
+    tl.store(grad_bias + row, total)
 
 
 @triton.jit
 def _backward_in_registers(
-    x, g, gain, shift, means, variances, out, grad_gain, grad_shift, N, EPS, RELU: tl.constexpr, BN: tl.constexpr
+    x, g, weight, bias, means, variances, out, grad_weight, grad_bias, N, EPS, RELU: tl.constexpr, BLOCK_N: tl.constexpr
 ):
     """The same for a row that fits into registers."""
-    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BN)
-    mean, inverse = tl.load(means + row), 1.0 / tl.sqrt(tl.load(variances + row) + EPS)
-    row_gain, row_shift = tl.load(gain + row).to(tl.float32), tl.load(shift + row).to(tl.float32)
-    grad, z = _grad_and_z(x + row * N, g + row * N, at, at < N, mean, inverse, row_gain, row_shift, RELU)
-    total, product = tl.sum(grad, 0), tl.sum(grad * z, 0)
-    new = row_gain * inverse * (grad - total / N - z * product / N)
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_N)
+    mean, rstd = tl.load(means + row), 1.0 / tl.sqrt(tl.load(variances + row) + EPS)
+    row_weight, row_bias = tl.load(weight + row).to(tl.float32), tl.load(bias + row).to(tl.float32)
+    grad, x_hat = _grad_and_x_hat(x + row * N, g + row * N, at, at < N, mean, rstd, row_weight, row_bias, RELU)
+    total, product = tl.sum(grad, 0), tl.sum(grad * x_hat, 0)
+    new = row_weight * rstd * (grad - total / N - x_hat * product / N)
     tl.store(out + row * N + at, new.to(out.dtype.element_ty), mask=at < N)
-    tl.store(grad_gain + row, product)
-    tl.store(grad_shift + row, total)
+    tl.store(grad_weight + row, product)
+    tl.store(grad_bias + row, total)
 
 
 class BatchNormFunction(torch.autograd.Function):
@@ -116,15 +120,15 @@ class BatchNormFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, gain: Tensor, shift: Tensor, eps: float, relu: bool
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, relu: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        x, gain, shift = x.contiguous(), gain.contiguous(), shift.contiguous()
+        x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
         r, n = x.shape
         out = torch.empty_like(x)
         means, variances = torch.empty(2, r, device=x.device)
         kernel, sizes = _choose_kernel(n, MAX_IN_REGISTERS, _forward_in_registers, _forward_looped)
-        kernel[(r,)](x, gain, shift, out, means, variances, n, eps, relu, **sizes)
-        ctx.save_for_backward(x, gain, shift, means, variances)
+        kernel[(r,)](x, weight, bias, out, means, variances, n, eps, relu, **sizes)
+        ctx.save_for_backward(x, weight, bias, means, variances)
         ctx.eps, ctx.relu = eps, relu
         ctx.mark_non_differentiable(means, variances)
         return out, means, variances
@@ -132,19 +136,19 @@ class BatchNormFunction(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        x, gain, shift, means, variances = ctx.saved_tensors
+        x, weight, bias, means, variances = ctx.saved_tensors
         g, out, (r, n) = g.contiguous(), torch.empty_like(x), x.shape
-        grad_gain, grad_shift = torch.empty(2, r, device=x.device)
+        grad_weight, grad_bias = torch.empty(2, r, device=x.device)
         kernel, sizes = _choose_kernel(n, MAX_IN_REGISTERS // 2, _backward_in_registers, _backward_looped)
         kernel[(r,)](
-            x, g, gain, shift, means, variances, out, grad_gain, grad_shift, n, ctx.eps, ctx.relu, **sizes
+            x, g, weight, bias, means, variances, out, grad_weight, grad_bias, n, ctx.eps, ctx.relu, **sizes
         )  # fmt: skip
-        return out, grad_gain.to(gain.dtype), grad_shift.to(gain.dtype), None, None
+        return out, grad_weight.to(weight.dtype), grad_bias.to(weight.dtype), None, None
 
 
 def _choose_kernel(n: int, limit: int, in_registers: Any, looped: Any) -> tuple[Any, dict[str, int]]:
     """The kernel for rows of n numbers, with its launch options."""
     size = triton.next_power_of_2(n)
     if size > limit:
-        return looped, {"BN": BLOCK, "num_warps": 32}
-    return in_registers, {"BN": size, "num_warps": max(min(size // 512, 32), 1)}
+        return looped, {"BLOCK_N": LOOP_BLOCK, "num_warps": 32}
+    return in_registers, {"BLOCK_N": size, "num_warps": max(min(size // 512, 32), 1)}

@@ -28,7 +28,7 @@ def _gather_and_augment(
     ROW, CROP, CUTOUT,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     CHANNEL: tl.constexpr, LINE: tl.constexpr, COLUMN: tl.constexpr,
-    CROPPED: tl.constexpr, CUT: tl.constexpr, BYTES: tl.constexpr, SCALED: tl.constexpr, BN: tl.constexpr,
+    SHIFTED: tl.constexpr, CUT: tl.constexpr, BYTES: tl.constexpr, SCALED: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """BN positions of each channel of one row; the zeros around a raw image are prepared like its pixels."""
     at = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -36,7 +36,7 @@ def _gather_and_augment(
     source_line, source_column, in_image = line, column, inside
     # Offsets of rows have 64 bits: a data set may have more than 2^31 numbers.
     row = tl.program_id(0).to(tl.int64)
-    if CROPPED:
+    if SHIFTED:
         mirrored = tl.where(tl.load(flip + row), W - 1 - column, column)
         source_line = line + (tl.load(offset + 2 * row).to(tl.int32) - CROP)
         source_column = mirrored + (tl.load(offset + 2 * row + 1).to(tl.int32) - CROP)

@@ -20,7 +20,7 @@ ALIGNMENT = 64  # bytes; suits every dtype
 Layout = list[tuple[str, str, list[int], int]]  # name, dtype, shape, first byte
 
 
-class SharedMemory:
+class SharedTensors:
     """A file in memory that grows to the largest state written; forked processes inherit it."""
 
     def __init__(self) -> None:

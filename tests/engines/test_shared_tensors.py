@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from unskew.engines.loop.shared_memory import SharedMemory
+from unskew.engines.loop.shared_tensors import SharedTensors
 from unskew.engines.loop.workers import can_fork
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="worker processes need fork")
@@ -26,13 +26,13 @@ def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def test_every_dtype_and_shape_is_read_back() -> None:
-    memory = SharedMemory()
+    memory = SharedTensors()
     assert equal(memory.read(memory.write(STATE)), STATE)
     memory.close()
 
 
 def test_memory_grows_and_tensors_read_before_stay() -> None:
-    memory = SharedMemory()
+    memory = SharedTensors()
     small = memory.read(memory.write({"x": torch.ones(4)}))
     large = memory.read(memory.write({"x": torch.full((5000,), 2.0)}))
     assert small["x"].tolist() == [1.0] * 4
@@ -42,7 +42,7 @@ def test_memory_grows_and_tensors_read_before_stay() -> None:
 
 def test_the_parent_reads_tensors_of_a_forked_process() -> None:
     """Also after the child made the file larger than the parent has mapped before."""
-    memory = SharedMemory()
+    memory = SharedTensors()
     memory.read(memory.write({"x": torch.zeros(1)}))
     big = {"x": torch.arange(100_000)}
     child = os.fork()
@@ -60,7 +60,7 @@ def test_the_parent_reads_tensors_of_a_forked_process() -> None:
 
 def test_a_temporary_file_replaces_a_missing_memfd_create(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    memory = SharedMemory()
+    memory = SharedTensors()
     assert equal(memory.read(memory.write(STATE)), STATE)
     memory.close()
     memory.close()  # closing twice is allowed
@@ -69,6 +69,6 @@ def test_a_temporary_file_replaces_a_missing_memfd_create(monkeypatch: pytest.Mo
 def test_dropped_memory_closes_its_file() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
-        SharedMemory().write(STATE)
+        SharedTensors().write(STATE)
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before

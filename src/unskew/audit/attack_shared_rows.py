@@ -1,4 +1,8 @@
-"""The audit of data shared row by row: a decoder on features, means and raw rows as sent, the context attack on all."""
+"""Audit data that clients share row by row.
+
+Features are attacked with a decoder; means and raw rows are compared, as they were sent, with the training rows behind
+them; the context attack is run on all three.
+"""
 
 from __future__ import annotations
 

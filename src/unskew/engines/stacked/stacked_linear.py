@@ -1,4 +1,4 @@
-"""Rows times each client's weights, with every matrix contiguous along its long side.
+"""Linear layers of stacked clients, forward and backward, with every matrix laid out for the tensor cores.
 
 cuBLAS uses the tensor cores at full width only if the lines of a matrix begin at multiples of 16 bytes: with 512
 outputs or 4096 inputs they do, with 50 rows they do not. In PyTorch's own backward either the activations are

@@ -302,3 +302,62 @@ def test_refused_share_does_not_change_the_clients_state(engine: str, fedavg_wit
     assert 0 not in fed.store.entries
     assert {k: float(tree["spy"]["rounds"]) for k, tree in fed.store.entries.items()} == {1: 1.0, 2: 1.0}
     assert {e.client for e in snap.ledger.entries if e.part == "spy"} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("hook", ["step", "collect"])
+def test_the_owner_may_change_the_model_after_the_merge(hook: str, fedavg_with: Any) -> None:
+    federation("test-owned", "loop")  # registers AverageWithState
+
+    class HalvingOwner(parts.AverageWithState):
+        shares = {"n": us.Artefact("counts", reduce="sum")}
+        exchange = us.Exchange("after merge")
+
+        def share(self, client: us.Client) -> tuple[dict, State]:
+            return {"n": client.facts.rows}, client.part_state
+
+        def step(self, server: us.Server) -> us.Server:
+            return self._halved(server) if hook == "step" else server
+
+        def collect(self, server: us.Server, shared: us.Messages) -> us.Server:
+            return self._halved(server) if hook == "collect" else server
+
+        def _halved(self, server: us.Server) -> us.Server:
+            return server.replace(model={name: t / 2 for name, t in server.model.items()})
+
+    fed, plain = federation(fedavg_with(HalvingOwner), "loop"), federation("fedavg", "loop")
+    (got, _), (want, _) = fed.run_round(fed.start()), plain.run_round(plain.start())
+    torch.testing.assert_close(got.model, {name: t / 2 for name, t in want.model.items()})
+
+
+@pytest.mark.parametrize("hook", ["merge", "step"])
+def test_a_part_that_changes_a_model_it_does_not_own_is_refused_by_hook(hook: str, fedavg_with: Any) -> None:
+    class Halving(us.Part):
+        edits_model = hook == "merge"
+
+    def halved(self: Any, server: us.Server, *_: Any) -> us.Server:
+        return server.replace(model={name: t / 2 for name, t in server.model.items()})
+
+    setattr(Halving, hook, halved)
+    fed = federation(fedavg_with(Halving), "loop")
+    with pytest.raises(
+        us.UserError, match=rf"part spy: {hook}\(\) changed the model, which another part owns; .*edits_model"
+    ):
+        fed.run_round(fed.start())
+
+
+def test_a_part_may_be_named_like_a_phase(fedavg_with: Any) -> None:
+    """Contracts are cached by phase and part, so `training` as the name of a part is no other phase."""
+
+    class Counting(us.Part):
+        shares = {"n": us.Artefact("counts", reduce="sum")}
+        exchange = us.Exchange("after merge")
+
+        def share(self, client: us.Client) -> tuple[dict, State]:
+            return {"n": client.facts.rows}, client.part_state
+
+        def collect(self, server: us.Server, shared: us.Messages) -> us.Server:
+            return server.replace(part_state={"n": shared.sum("n")})
+
+    fed = federation(fedavg_with(Counting, "training"), "loop")
+    snap, report = fed.run_round(fed.start())
+    assert (snap.parts["training"]["n"], report.refused) == (18, [])

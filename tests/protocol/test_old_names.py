@@ -87,6 +87,37 @@ def test_a_part_with_old_names_trains_the_same_model(tmp_path: Path, monkeypatch
     assert any(not torch.equal(new[name], plain[name]) for name in new)
 
 
+def test_hooks_of_a_base_class_are_called_by_either_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(method_registry, "PARTS", method_registry.PARTS.copy())
+
+    @us.part("test-base")
+    class Base(us.Part):
+        strength: float = 1.0
+
+        def at_round(self, round, work):
+            return replace(self, strength=self.strength / round), work
+
+    @us.part("test-old-child")
+    class OldChild(Base):
+        def now(self, round, work):
+            part, work = super().now(round, work)
+            return replace(part, strength=part.strength + 1), work
+
+        def known(self, counts):
+            return super().known(counts) | {"n": counts}
+
+    @us.part("test-new-child")
+    class NewChild(OldChild):
+        def at_round(self, round, work):
+            part, work = super().at_round(round, work)
+            return replace(part, strength=2 * part.strength), work
+
+    counts = torch.ones(3)
+    assert OldChild().at_round(4, None)[0].strength == 1.25
+    assert NewChild().now(4, None)[0].strength == NewChild().at_round(4, None)[0].strength == 2.5
+    assert OldChild().label_stats(counts) == NewChild().known(counts) == {"n": counts}
+
+
 def test_old_names_of_classes_and_methods() -> None:
     weights = {"w": torch.ones(2)}
     message = {"average": {"weights": weights}}

@@ -99,6 +99,23 @@ def test_fields_that_are_not_set_take_their_defaults() -> None:
     assert (parts_by_name["prox"].mu, parts_by_name["moon"].mu, parts_by_name["avgm"].beta) == (0.01, 0.1, 0.7)  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("sandbox")
+def test_a_field_of_two_parts_must_be_given_under_one_of_them() -> None:
+    @us.part("left")
+    class Left(Part):
+        size: float = 1.0
+
+    @us.part("right")
+    class Right(Part):
+        size: float = 1.0
+
+    us.method("both", "fedavg", "left", "right")
+    message = r"expected a field of one part, found 'size', which left and right have; .* \{left: \{size: ...\}\}"
+    with pytest.raises(UserError, match=message):
+        method_registry.resolve({"both": {"size": 2.0}})
+    assert method_registry.resolve(["both", {"left": {"size": 2.0}}])["left"] == {"size": 2.0}
+
+
 @pytest.mark.parametrize("empty", [None, {}])
 def test_empty_settings_change_nothing(empty: Any) -> None:
     assert part_names([{"fedprox": empty}]) == ["ce", "average", "prox"]

@@ -25,7 +25,7 @@ def pick_device(name: str) -> torch.device:
         )
     device = torch.device(name)
     if device.index is not None and device.index >= (count := torch.cuda.device_count()):
-        raise UserError(f"device: expected a GPU from cuda:0 to cuda:{count - 1}, found {name}")
+        raise UserError(f"device: expected a GPU from cuda:0 to cuda:{count - 1}, found {name}; type device=cuda:0")
     return device
 
 

@@ -58,17 +58,16 @@ def share_many(
     state: State,
     part_states: list[State],
     clients: list[int],
-    own_models: bool,
 ) -> tuple[dict, State]:
     """`share_one` on a stack of clients, whose draws and rows are padded to the longest.
 
-    own_models: `state` has a leading client axis instead of one model for all.
+    state: the clients' models, with a leading client axis.
     """
     draws = [share_draws(context, part, round, k) for k in clients]
     drawn = {name: pad_and_stack([d[name] for d in draws]) for name in draws[0]}
     facts = context.client_rows.facts_of(clients)
     index = to_device_async(pad_and_stack([context.client_rows.index[k] for k in clients]), context.device)
-    each = vmap(partial(share_one, context, part, round), in_dims=(0 if own_models else None, 0, 0, 0, 0))
+    each = vmap(partial(share_one, context, part, round))
     return each(state, stack(part_states), drawn, facts, index)
 
 

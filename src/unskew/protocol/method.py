@@ -72,9 +72,10 @@ class Method:
         for name, artefact in owner.sends.items():
             if artefact.kind == "weights" and artefact.reduce in ("mean", "sum"):
                 return UpdateLocation(owner.name, name, artefact.update)
+        needed_by = [f"{part.name}, which encodes it" for part in self.sealing_parts] or ["max_norm, which limits it"]
         raise UserError(
-            f"method: expected {owner.name} to send weights, found {', '.join(owner.sends) or 'nothing'}; "
-            f"{', '.join(part.name for part in self.sealing_parts)} needs a model update to encode"
+            f"method: expected {owner.name} to send weights, found {', '.join(owner.sends) or 'nothing'}; a model "
+            f"update is needed by {' and '.join(needed_by)}"
         )
 
     def find(self, kind: type[P]) -> P | None:

@@ -26,7 +26,6 @@ Spec = str | dict[str, Any] | Sequence[Any]  # "a+b", {name: {field: value}}, or
 
 PARTS: dict[str, type[Part]] = {}
 METHODS: dict[str, tuple[str, ...]] = {}
-OLD_HOOKS = {"known": "label_stats", "now": "at_round"}  # the hooks' old names, for one version
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(Field,))
@@ -35,9 +34,6 @@ def part(name: str) -> Callable[[type[T]], type[T]]:
 
     def register(cls: type[T]) -> type[T]:
         cls.name = name
-        for old, new in OLD_HOOKS.items():
-            if old in vars(cls):
-                setattr(cls, new, vars(cls)[old])
         validated = dataclass(frozen=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True))(cls)
         PARTS[name] = cast(type[Part], validated)
         return cast(type[T], validated)
@@ -175,6 +171,12 @@ def _part_with_field(name: str, key: str, names: list[str]) -> str:
 
 def _refuse_field(name: str, key: str) -> str:
     names = [name] if name in PARTS else _expand(name, True, set(), {})
+    owners = [each for each in names if key in PARTS[each].__dataclass_fields__]  # type: ignore[attr-defined]
+    if len(owners) > 1:
+        raise UserError(
+            f"method.{name}: expected a field of one part, found {key!r}, which {' and '.join(owners)} have; type it "
+            f"under its part's name, as in {{{owners[0]}: {{{key}: ...}}}}"
+        )
     fields = [f for each in names for f in PARTS[each].__dataclass_fields__]  # type: ignore[attr-defined]
     allowed = f"one of {', '.join(fields)}" if fields else "no settings"
     raise UserError(f"method.{name}: expected {allowed}, found {key!r}{did_you_mean(key, fields)}")

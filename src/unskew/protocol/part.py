@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from unskew.protocol.update_codec import OutgoingUpdate
     from unskew.protocol.work import Work
 
+OLD_HOOKS = {"known": "label_stats", "now": "at_round"}  # the hooks' old names, for one version
 Kind = Literal[
     "weights", "gradients", "features", "labels", "counts", "statistics", "synthetic", "digest", "raw", "control"
 ]
@@ -65,7 +66,10 @@ class Exchange:
         if self.every != 1 and self.when in ("before training", "at the end"):
             raise ValueError(f"an exchange {self.when} happens only once; remove every={self.every}")
         if self.who == "newcomers" and self.when == "at the end":
-            raise ValueError("an exchange at the end has no newcomers; expected who='participants' or who='all'")
+            raise ValueError(
+                "an exchange at the end has no newcomers, because everyone who took part was seen before; expected "
+                "who='participants' or who='all'"
+            )
         if self.when == "after training" and (self.who != "participants" or self.every != 1):
             raise ValueError("an exchange after training runs in every client's round; remove who and every")
 
@@ -104,6 +108,12 @@ class Part:
     neutral: ClassVar[dict[str, Any]] = {}  # field values at which the part changes nothing, bit for bit
     exchange: ClassVar[Exchange | None] = None  # when `share` runs
     travels_as: ClassVar[str] = ""  # how `seal` encodes the update, in words and bytes
+
+    def __init_subclass__(cls) -> None:
+        """Make a hook callable by its old name too, whichever of the two a class defines."""
+        for names in (pair for old, new in OLD_HOOKS.items() for pair in ((old, new), (new, old))):
+            if names[0] in vars(cls) and names[1] not in vars(cls):
+                setattr(cls, names[1], vars(cls)[names[0]])
 
     # set-up
     def build(self, method: Method, work: Work) -> Self:
@@ -197,3 +207,5 @@ class Part:
     def report(self, server: Server) -> dict[str, float]:
         """Scalars about the server's state to log after a round."""
         return {}
+
+    known, now = label_stats, at_round  # the old names, for one version

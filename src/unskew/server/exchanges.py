@@ -48,7 +48,7 @@ def collect_after_training(federation: Federation, snap: Snapshot, inbox: Inbox)
         if part.name in inbox.shares:
             _, _, shared = inbox.shares[part.name]
             after = part.collect(federation.server_view(snap, part), shared.of(part.name))
-            snap = federation.apply(snap, part, after, part.edits_model)
+            snap = federation.apply(snap, part, after, "collect")
     return snap
 
 
@@ -83,7 +83,7 @@ def _run_exchange(
         met = _already_met(snap, part) | inbox.answered
         snap = replace(snap, newcomers_met=snap.newcomers_met | {part.name: met})
     after = part.collect(federation.server_view(snap, part), inbox.messages.of(part.name))
-    return federation.apply(snap, part, after, part.owner or part.edits_model)
+    return federation.apply(snap, part, after, "collect")
 
 
 def _already_met(snap: Snapshot, part: Part) -> frozenset[int]:

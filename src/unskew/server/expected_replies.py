@@ -38,13 +38,13 @@ class ExpectedReplies:
     """The contracts of a run's phases."""
 
     def __init__(self) -> None:
-        self._phases: dict[str, _PhaseContracts] = {}
+        self._phases: dict[tuple[str, str], _PhaseContracts] = {}
 
     def training(
         self, method: Method, model: Model, task: Task, round: int, received: Received, sealed: bool = True
     ) -> ContractForRows:
         """The contract of replies to training; a stand-in for an absent client seals nothing."""
-        phase = self._phase("training" if sealed else "stand-ins", method, received._asdict())
+        phase = self._phase(("training", "" if sealed else "stand-ins"), method, received._asdict())
         return lambda rows: _contract(
             phase, rows, lambda n: DryRun(method, model, task, round, received, n).training(sealed)
         )
@@ -53,17 +53,17 @@ class ExpectedReplies:
         self, method: Method, model: Model, task: Task, round: int, received: Received, part: str
     ) -> ContractForRows:
         """The contract of replies to one part's exchange, which sees the model and no broadcasts."""
-        phase = self._phase(part, method, {"model": received.model})
+        phase = self._phase(("sharing", part), method, {"model": received.model})
         return lambda rows: _contract(
             phase, rows, lambda n: DryRun(method, model, task, round, received, n).sharing(part)
         )
 
-    def _phase(self, name: str, method: Method, received: dict[str, Any]) -> _PhaseContracts:
+    def _phase(self, key: tuple[str, str], method: Method, received: dict[str, Any]) -> _PhaseContracts:
         """The cached contracts; dropped when the method's parts or the form of the broadcasts change."""
         form = {path: (t.dtype, t.shape) for path, t in flatten(received).items()}
-        phase = self._phases.get(name)
+        phase = self._phases.get(key)
         if phase is None or (phase.parts, phase.received_form) != (method.parts, form):
-            phase = self._phases[name] = _PhaseContracts(method.parts, form)
+            phase = self._phases[key] = _PhaseContracts(method.parts, form)
         return phase
 
 

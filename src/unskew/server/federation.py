@@ -138,10 +138,10 @@ class Federation:
         self.on_phase("stand-ins", round)
         for part in self.method.merge_order if inbox.messages.clients else ():
             after = part.merge(self.server_view(snap, part), inbox.messages.of(part.name))
-            snap = self.apply(snap, part, after, part.owner)
+            snap = self.apply(snap, part, after, "merge")
         self.on_phase("merge", round)
         for part in self.method.parts:
-            snap = self.apply(snap, part, part.step(self.server_view(snap, part)), part.edits_model)
+            snap = self.apply(snap, part, part.step(self.server_view(snap, part)), "step")
         self.on_phase("step", round)
         snap = run_exchanges(self, snap, "after merge", participants, report)
         for part in self.method.parts:
@@ -162,7 +162,7 @@ class Federation:
         # A reply that crossed a process may list its terms in another order.
         terms[:] = [some.in_order_of([part.name for part in self.method.parts]) for some in inbox.terms]
         if inbox.bad_losses and not inbox.answered:
-            first = report.refused[0]
+            first = next(refusal for refusal in report.refused if refusal.client in inbox.bad_losses)
             raise NotFiniteError(f"round {snap.round}: no reply was accepted; client {first.client}: {first.reason}")
         return inbox
 
@@ -200,15 +200,20 @@ class Federation:
 
         return Server(snap.model, snap.parts.get(part.name, {}), snap.round, self.model, self.task, generator)
 
-    def apply(self, snap: Snapshot, part: Part, after: Server, may_edit: bool) -> Snapshot:
-        """The snapshot with a hook's changes. Only the owner, or a part that declares it, may change the model."""
-        if after.model is not snap.model and not may_edit:
-            raise UserError(
-                f"part {part.name} changed the model without owning it; set edits_model = True if this is intended"
-            )
+    def apply(self, snap: Snapshot, part: Part, after: Server, hook: str) -> Snapshot:
+        """The snapshot with a hook's changes. Only the owner may change the model, and after the merge any part that
+        declares it."""
+        if after.model is not snap.model and not (part.owner or (part.edits_model and hook != "merge")):
+            raise UserError(f"part {part.name}: {hook}() changed the model, which another part owns; {_remedy(hook)}")
         parts = snap.parts | ({part.name: after.part_state} if after.part_state else {})
         # Tensors that never leave the clients are in no message, so the server keeps its own.
         return replace(snap, model=snap.model | after.model if self.model.private else after.model, parts=parts)
+
+
+def _remedy(hook: str) -> str:
+    if hook == "merge":
+        return "change it in step() and set edits_model = True if this is intended"
+    return "set edits_model = True if this is intended"
 
 
 def _start_first(replies: Iterator[ClientReply | CohortReply]) -> Iterator[ClientReply | CohortReply]:

@@ -125,7 +125,7 @@ class Inbox:
         if not 0 <= client < self.task.clients:
             raise RefusedError(f"client: expected a number in 0..{self.task.clients - 1}, found {client}")
         if client not in self.asked:
-            raise RefusedError("client: expected one that was asked, found another")
+            raise RefusedError(f"client: expected one that was asked, found {client}")
         if client in self.replied:
             raise RefusedError("client: expected one answer, found a second one")
         self.replied.add(client)
@@ -143,7 +143,7 @@ class Inbox:
         if self.policy.on_bad_loss == "refuse" and not is_finite({"": dict(reply.terms)}):
             self.bad_losses.add(reply.client)
             bad = [f"{name} {float(term)}" for name, term in reply.terms.items() if not bool(torch.isfinite(term))]
-            raise RefusedError(f"loss: expected finite terms, found {', '.join(bad)}")
+            raise RefusedError(f"loss: expected finite terms, found {', '.join(bad)}; try a lower local.lr")
         opened, sent_model = message, self.snap.model
         if self.phase == "train":
             opened = unsealed(message, self.method, sent_model, self.trained_names)

@@ -49,22 +49,30 @@ def check_shared(shared: Message, contracts: dict[str, Contract]) -> None:
     """Refuse artefacts of exchanges after training with other names, types or shapes than agreed."""
     expected = {part: contract for part, contract in contracts.items() if contract.specs}
     if not isinstance(shared, dict) or shared.keys() != expected.keys():
-        actual = sorted(shared) if isinstance(shared, dict) else type(shared).__name__
-        raise RefusedError(f"exchanges after training: expected {sorted(expected)}, found {actual}")
+        found = _part_names(shared) if isinstance(shared, dict) else type(shared).__name__
+        raise RefusedError(f"exchanges after training: expected {_part_names(expected)}, found {found}")
     for part, contract in expected.items():
         contract.check({part: shared[part]})
+
+
+def _part_names(by_part: Mapping[str, object]) -> str:
+    return ", ".join(sorted(str(name)[:40] for name in by_part)) or "nothing"
 
 
 def check_terms(terms: State, method: Method) -> None:
     """Refuse terms other than a number of a part with a loss (`ce`) and the numbers that it logs (`flea kd`)."""
     if not isinstance(terms, dict) or len(terms) > MAX_TERMS:
-        raise RefusedError(f"loss terms: expected at most {MAX_TERMS} by name, found {type(terms).__name__}")
+        found = f"{len(terms)} of them" if isinstance(terms, dict) else type(terms).__name__
+        raise RefusedError(f"loss terms: expected at most {MAX_TERMS} by name, found {found}")
     parts = {part.name for part in method.parts if type(part).loss is not Part.loss}
     for name, term in terms.items():
         part, _, number = name.partition(" ")
         known = part in parts and (not number or LOGGED_NAME.fullmatch(number))
-        if not known or not isinstance(term, Tensor) or term.ndim or term.dtype not in TERM_DTYPES:
+        if not known:
             raise RefusedError(f"loss terms: expected a number of one of the parts, found {name[:40]!r}")
+        if not isinstance(term, Tensor) or term.ndim or term.dtype not in TERM_DTYPES:
+            found = f"{term.dtype} {list(term.shape)}" if isinstance(term, Tensor) else type(term).__name__
+            raise RefusedError(f"loss terms: expected one floating-point number for {name[:40]!r}, found {found}")
 
 
 def unsealed(message: Message, method: Method, model: State, trained_names: tuple[str, ...]) -> Message:

@@ -12,10 +12,9 @@ from safetensors import SafetensorError
 
 from unskew.base.tensor_codec import from_bytes, to_bytes
 from unskew.base.tree import Message, Rows, State, Tree, flatten, unflatten, unstack
-from unskew.wire.contract import RefusedError
+from unskew.wire.contract import HEADER_BYTES, RefusedError
 
 LENGTH_PREFIX = struct.Struct("<I")  # the header's length, which precedes the header
-MAX_HEADER_BYTES = 64 * 1024
 MAX_DEPTH = 6  # levels of names: section, part, artefact, and tensors that nest once
 
 
@@ -163,7 +162,7 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     try:
         (length,) = LENGTH_PREFIX.unpack_from(data)
         end = LENGTH_PREFIX.size + length
-        if length > MAX_HEADER_BYTES or end > len(data):
+        if length > HEADER_BYTES or end > len(data):
             raise ValueError(f"a header of {length:,} bytes")
         head = json.loads(data[LENGTH_PREFIX.size : end], object_pairs_hook=_unique_fields)
     except (struct.error, ValueError, RecursionError) as error:

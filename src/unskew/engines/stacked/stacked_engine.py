@@ -215,7 +215,7 @@ class StackedEngine:
         shared: dict[str, Any] = {}
         for part in context.after_training_parts if client_rows is context.client_rows else ():
             each = unstack(client_state.get(part, {}), len(clients))
-            out, new = share_many(context, part, round, final, each, clients, own_models=True)
+            out, new = share_many(context, part, round, final, each, clients)
             shared, client_state = shared | ({part: out} if out else {}), client_state | ({part: new} if new else {})
         mapped_finish = vmap(
             lambda f, k, a, e: finish(method, context.model, with_private(received, k), f, k, a, e, lr)
@@ -261,7 +261,7 @@ class StackedEngine:
         each = [tree.get(part, {}) for tree in states]
         private = [tree[PRIVATE] for tree in states if PRIVATE in tree and received.model]
         state = {k: t.expand(len(clients), *t.shape) for k, t in received.model.items()} | stack(private or [{}])
-        sent, kept = share_many(self.context, part, round, state, each, clients, own_models=True)
+        sent, kept = share_many(self.context, part, round, state, each, clients)
         for k, out, new in zip(clients, *(unstack(tree, len(clients)) for tree in (sent, kept))):
             rows = len(self.context.client_rows.index[k])
             yield ClientReply(k, round, rows, {part: out} if out else {}, {part: new} if new else {})

@@ -31,7 +31,7 @@ class StepInputBuffer:
             nonlocal length
             makers.append(_make_view(length, t[0]))
             length += -(-t[0].nbytes // (8 * ALIGNMENT)) * ALIGNMENT
-            return t[:0]  # only its place in the tree is needed
+            return t.new_empty(0)  # only its place in the tree is needed; a slice would keep the whole batch alive
 
         self._structure, self._view_makers = tree_map(add_view, first), makers
         self._chunks_per_step = max(-(-length // CHUNK), 1)

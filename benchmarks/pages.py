@@ -27,7 +27,7 @@ def main() -> None:
         (folder / name).write_text(text)
     readme = REPOSITORY / "README.md"
     text = method_markdown.replace_between_marks(readme.read_text(), method_markdown.readme_table("docs/methods"))
-    inside = f"Recorded until {recorded_day()}:\n\n{table(REPOSITORY / 'results' / 'speed.csv')}"
+    inside = f"Last recorded: {recorded_day()}:\n\n{table(REPOSITORY / 'results' / 'speed.csv')}"
     readme.write_text(re.sub(f"{SPEED[0]}.*{SPEED[1]}", f"{SPEED[0]}\n{inside}{SPEED[1]}", text, flags=re.DOTALL))
 
 

@@ -28,7 +28,8 @@ SYSTEMS = ("unskew-stacked", "unskew-loop", "bare-loop", "pfl")
 def table(path: Path) -> str:
     """Milliseconds per round, the speed relative to the bare loop, and the time relative to the lower bound."""
     rows = pd.read_csv(path)
-    head = ["workload", "device", "precision", *(f"{name}, ms" for name in SYSTEMS), "of bare loop", "of floor"]
+    columns = (f"{name}, ms" for name in SYSTEMS)
+    head = ["workload", "device", "precision", *columns, "speed-up over bare loop", "time / floor"]
     lines = [head, ["---"] * len(head)]
     keys = [name for name in DESCRIPTIONS if name in set(rows["workload"])]
     for key in keys:

@@ -66,7 +66,7 @@ def test_every_kind_that_clients_sent_has_a_verdict(method: str, tmp_path: Path)
     )  # clients with three rows have no mean of ten to send, nor a tenth of their rows
     assert attacked == sent & {"weights", "gradients", "control", "features", "raw", "labels"}
     for verdict in result.verdicts:
-        reason = "no attack known here" if verdict.kind in sent else "no client had any to send"
+        reason = "unskew implements no attack on this kind" if verdict.kind in sent else "no client had any to send"
         assert verdict.state != "unknown" or reason in verdict.words
     # Exposure comes from the ledger instead of an attack.
     on_features = {"decoder", "context", "ledger"} if "features" in kinds else set()

@@ -122,7 +122,7 @@ def test_identified_contexts_are_in_the_headline() -> None:
     ]
     text = headline(best_tries([_leak(9.0, method="a"), *context]), ()).headline
     first = "None of 1 image was recovered from what a sent"
-    assert text == f"{first}; where pictures were taken can be inferred from what a sent."
+    assert text == f"{first}; whether an image carries the marker can be inferred from what a sent."
 
 
 def test_labels_overlap_neither_each_other_nor_a_disc() -> None:
@@ -138,7 +138,7 @@ def test_labels_overlap_neither_each_other_nor_a_disc() -> None:
 def test_without_images_the_headline_lists_the_verdicts() -> None:
     verdicts = (KindVerdict("weights", "resisted", ""), KindVerdict("control", "unknown", ""))
     text = headline(best_tries([]), verdicts)
-    assert text.headline == "Weights: attacked and resisted, at this budget; control: not attacked."
+    assert text.headline == "Weights: not recovered, at this budget; control: not attacked."
     assert "proves nothing" in text.detail
 
 
@@ -168,7 +168,7 @@ def test_the_page_is_self_contained_and_complete(tmp_path: Path) -> None:
     assert text.count("<img ") == MAX_COLUMNS * 5
     assert 'gid="' not in text
     assert text.count("<svg ") == 4  # two figures, narrow and wide
-    for words in ("not attacked", "attacked and resisted, at this budget", "lpips was skipped", "10.4 MB"):
+    for words in ("not attacked", "not recovered, at this budget", "lpips was skipped", "10.4 MB"):
         assert words in text
     assert "†" in text  # 700 non-members are too few to resolve 0.1 %
 

@@ -124,7 +124,7 @@ def test_context_accuracy_grows_with_the_number_of_items(flea: Path, monkeypatch
     for one in (result, with_decoder):
         verdict = next(v for v in one.verdicts if v.kind == "features")
         assert verdict.state == "recovered"
-        assert "the context was identified for 90 % or more" in verdict.words
+        assert "the marker was identified in 90 % of items or more" in verdict.words
     assert "0 of 20 images" in verdict.words
     assert column_title("context accuracy", "600 items") == "context accuracy, % (600 items)"
 
@@ -150,7 +150,7 @@ def test_means_are_compared_with_the_rows_behind_them(tmp_path: Path) -> None:
 def test_raw_rows_need_no_attack(tmp_path: Path) -> None:
     result = run_audit(run_sharing(tmp_path / "run", "feddata"), on_shared=("context",), iterations=200)
     verdict = next(v for v in result.verdicts if v.kind == "raw")
-    assert (verdict.state, "so no attack is needed" in verdict.words) == ("recovered", True)
+    assert (verdict.state, "were sent as they are" in verdict.words) == ("recovered", True)
     assert set(leak_values(result, "as-sent", "mse", "unit")) == {0.0}
     (shown,) = result.pictures
     assert torch.equal(shown.true, shown.recovered)

@@ -64,7 +64,7 @@ def test_the_true_rows_reproduce_the_recorded_message(method: str, tmp_path: Pat
     recorded = decode_round(recorded_messages.read(tmp_path)[0], replayed.context)
     parts = method_registry.create(method_registry.resolve(method)).parts
     checked = 0
-    for observation in knows.observe(recorded, tuple(replayed.trained[1]), replayed.by_rows):
+    for observation in knows.observe(recorded, tuple(replayed.trained[1]), replayed.weigh_by_rows):
         for part in parts:
             for name, artefact in part.sends.items():
                 if artefact.kind not in ATTACKABLE:
@@ -92,7 +92,7 @@ def test_the_true_rows_reproduce_the_recorded_sum(method: str, part: str, name: 
     replayed = replay_run(load_run.load(tmp_path, model=network()), "cpu", dataset(), network())
     knows = SUM_ONLY.with_knowledge(("labels", "draws"))
     (recorded,) = recorded_messages.read(tmp_path)
-    (observation,) = knows.observe(recorded, tuple(replayed.trained[1]), replayed.by_rows)
+    (observation,) = knows.observe(recorded, tuple(replayed.trained[1]), replayed.weigh_by_rows)
     one = build_case(replayed, knows, observation, part, name, torch.float64, 32)
     attack = build_problem([one], replayed, knows)
     again = attack.simulate(one.secrets, one.x, one.y)

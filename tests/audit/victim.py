@@ -16,7 +16,7 @@ from unskew.base.tree import stack
 from unskew.client.round import StepInputs
 from unskew.protocol import method_registry
 from unskew.protocol.work import Work
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 CLASSES, DTYPE = 10, torch.float64
 

@@ -22,7 +22,7 @@ from unskew.protocol import method_registry
 from unskew.protocol.method import hyper_parameters
 from unskew.server.federation import Federation
 from unskew.server.snapshot import RoundReport, Snapshot
-from unskew.wire.message import replies_one_by_one
+from unskew.wire.requests_and_replies import replies_one_by_one
 
 TOLERANCE = {"rtol": 1e-9, "atol": 1e-11}
 FAST = tuple(engine for engine in ENGINES if engine != "plain")

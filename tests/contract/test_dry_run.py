@@ -10,7 +10,7 @@ from unskew.base.tree import Rows, as_state
 from unskew.server.exchanges import exchange_contract
 from unskew.server.inbox import Inbox
 from unskew.wire.contract import Contract, RefusedError, TensorSpec
-from unskew.wire.message import ClientReply
+from unskew.wire.requests_and_replies import ClientReply
 
 
 def compare(contract: Contract, message: Any) -> int:

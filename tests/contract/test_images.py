@@ -16,7 +16,7 @@ from unskew.engines.stacked import cohort_memory, cohort_stack
 from unskew.engines.stacked import stacked_engine as stacked
 from unskew.runner.prepare_run import prepare
 from unskew.server.federation import Federation
-from unskew.wire.message import CohortReply
+from unskew.wire.requests_and_replies import CohortReply
 
 METHODS: dict[str, Any] = {
     "flea": ["flea", {"flea": {"fraction": 0.5}}],

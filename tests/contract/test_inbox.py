@@ -11,7 +11,7 @@ from unskew.base.tree import State, flatten
 from unskew.server.federation import Federation
 from unskew.server.inbox import Inbox
 from unskew.wire.ledger import LedgerEntry
-from unskew.wire.message import CohortReply
+from unskew.wire.requests_and_replies import CohortReply
 
 AS_COHORT = ("fedavg", "fedprox", "fedlmd", "scaffold", "moon", "fednova")
 

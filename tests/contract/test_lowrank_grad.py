@@ -73,7 +73,7 @@ def test_a_gradient_of_weights_used_twice_and_in_another_term_is_low_rank(monkey
         weights,
     )
     assert isinstance(result, LowRankGrad)
-    assert (result.back.shape, result.rows.shape) == ((2, 12, 3), (2, 12, 4))
+    assert (result.grad_output.shape, result.inputs.shape) == ((2, 12, 3), (2, 12, 4))
     torch.testing.assert_close(result.dense(torch.float64), expected)
 
 
@@ -95,7 +95,7 @@ def test_a_failed_step_does_not_affect_the_next(monkeypatch: pytest.MonkeyPatch)
         with contextlib.suppress(RuntimeError):
             result = capture.gradients(loss, [weights, x])[0]
     assert isinstance(result, LowRankGrad)
-    assert result.back.shape == (2, 5, 3)
+    assert result.grad_output.shape == (2, 5, 3)
 
 
 def test_a_transposed_view_of_a_leaf_has_a_dense_gradient(monkeypatch: pytest.MonkeyPatch) -> None:

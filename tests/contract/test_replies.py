@@ -29,8 +29,15 @@ from unskew.server.round_messages import RoundMessages
 from unskew.server.snapshot import Refusal, RoundReport, Snapshot
 from unskew.wire.contract import RefusedError
 from unskew.wire.ledger import REFUSED, Ledger
-from unskew.wire.message import ClientReply, Request, decode_reply, decode_request, encode_reply, encode_request
-from unskew.wire.message import replies_one_by_one as one_by_one
+from unskew.wire.requests_and_replies import (
+    ClientReply,
+    Request,
+    decode_reply,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
+from unskew.wire.requests_and_replies import replies_one_by_one as one_by_one
 
 METHODS = ("fedavg", "scaffold", "flea")
 Change = Callable[[ClientReply], Iterator[ClientReply]]
@@ -466,7 +473,7 @@ def test_too_many_bytes_are_refused_before_they_are_parsed(monkeypatch: pytest.M
     data = encode_reply(serve(fed.engine.context, request, {}).reply)  # type: ignore[attr-defined]
     limit = fed.training_contract(1, request.received)(11).max_bytes
     assert len(data) <= limit
-    monkeypatch.setattr("unskew.wire.message._read_tensors", lambda data: pytest.fail("parsed"))
+    monkeypatch.setattr("unskew.wire.requests_and_replies._read_tensors", lambda data: pytest.fail("parsed"))
     with pytest.raises(RefusedError, match=f"expected at most {limit:,} bytes, found {limit + 1:,}"):
         decode_reply(data + b"x" * (limit + 1 - len(data)), limit)
 
@@ -485,7 +492,7 @@ def test_bytes_from_another_sender_are_refused() -> None:
 def test_the_inbox_refuses_oversized_bytes_before_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     fed, request = federation_and_request("fedavg")
     data = encode_reply(serve(fed.engine.context, request, {}).reply)  # type: ignore[attr-defined]
-    monkeypatch.setattr("unskew.wire.message._read_tensors", lambda data: pytest.fail("parsed"))
+    monkeypatch.setattr("unskew.wire.requests_and_replies._read_tensors", lambda data: pytest.fail("parsed"))
     inbox = inbox_of(fed)
     assert not inbox.receive_bytes(data + b"x" * 2**20, sender=0)
     assert "bytes, found" in inbox.report.refused[0].reason

@@ -40,7 +40,7 @@ def spoilt(fedavg_with: Any) -> Any:
 def watched(fed: Federation) -> tuple[Federation, list[int]]:
     """The federation, and a list with the round number of each attempt."""
     attempts: list[int] = []
-    return replace(fed, phase=lambda name, round: attempts.append(round) if name == "plan" else None), attempts
+    return replace(fed, on_phase=lambda name, round: attempts.append(round) if name == "plan" else None), attempts
 
 
 def test_the_round_is_repeated_and_the_message_refused(engine: str, spoilt: Any) -> None:

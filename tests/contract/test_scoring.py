@@ -19,7 +19,7 @@ from unskew.engines.stacked.stacked_layers import use_stacked_layers
 from unskew.models import ZOO
 from unskew.models.model import Model
 from unskew.runner.prepare_run import prepare
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 
 def test_rows_that_share_batch_statistics_are_not_split() -> None:

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from unskew.report import plot_frames
-from unskew.report.group_runs import settings_of
+from unskew.report.group_runs import group_by_setting
 from unskew.report.run_facts import changes, departures, differing_settings, facts
 
 from .synthetic_runs import make_run
@@ -20,7 +20,7 @@ def add_rows(run, *rows):
 
 
 def single_setting(*runs):
-    (setting,) = settings_of(runs)
+    (setting,) = group_by_setting(runs)
     return setting
 
 

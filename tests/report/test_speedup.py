@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from unskew.report.group_runs import settings_of
+from unskew.report.group_runs import group_by_setting
 from unskew.report.results_table import results_table, speed_ups
 from unskew.report.speedup import SpeedUp, speed_up
 
@@ -35,7 +35,7 @@ def test_each_seed_has_its_own_target():
         make_run("moon", 1, [10, 49, 49, 49]),
         make_run("moon", 2, [90, 90, 90, 90]),
     ]
-    (setting,) = settings_of(runs)
+    (setting,) = group_by_setting(runs)
     assert speed_ups(setting) == [[SpeedUp(1.0, True)] * 2, [SpeedUp(2.0, True), SpeedUp(1.0, False)]]
     table = results_table(setting)
     at = table.columns.index("speed-up")
@@ -44,7 +44,7 @@ def test_each_seed_has_its_own_target():
 
 
 def test_without_fedavg_there_is_no_speed_up():
-    (setting,) = settings_of([make_run("moon", 0, [10, 20]), make_run("fedprox", 0, [10, 30])])
+    (setting,) = group_by_setting([make_run("moon", 0, [10, 20]), make_run("fedprox", 0, [10, 30])])
     assert "speed-up" not in results_table(setting).columns
 
 
@@ -55,7 +55,7 @@ def test_the_best_mean_of_a_column_is_marked():
         make_run("moon", 0, [10, 30]),
         make_run("moon", 1, [9, 8]),
     ]
-    table = results_table(settings_of(runs)[0])
+    table = results_table(group_by_setting(runs)[0])
     best, final = (table.columns.index(name) for name in ("best, %", "final, %"))
     assert [row.cells[final].text for row in table.rows] == ["22.0 ± 2.8", "19.0 ± 15.6"]
     assert [row.cells[final].best for row in table.rows] == [True, False]

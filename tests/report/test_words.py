@@ -1,7 +1,7 @@
 """The finding and the cost sentence, word by word."""
 
 from unskew.report.cost_notes import cost_sentence
-from unskew.report.group_runs import settings_of
+from unskew.report.group_runs import group_by_setting
 from unskew.results.finding import finding
 
 from .synthetic_runs import make_run
@@ -66,7 +66,7 @@ def test_costs_are_multiples_of_the_baseline():
         make_run("moon", 0, [1, 2], seconds=3.0),
         make_run("scaffold", 0, [1, 2], up=2000),
     ]
-    (setting,) = settings_of(runs)
+    (setting,) = group_by_setting(runs)
     assert cost_sentence(setting) == (
         "Per round, compared with fedavg: moon needs 3.0× the time; scaffold needs 2.0× the bytes."
     )
@@ -74,14 +74,14 @@ def test_costs_are_multiples_of_the_baseline():
 
 def test_small_cost_differences_are_not_mentioned():
     runs = [make_run("fedavg", 0, [1, 2]), make_run("moon", 0, [1, 2], seconds=1.1)]
-    assert cost_sentence(settings_of(runs)[0]) == "All methods cost about the same."
+    assert cost_sentence(group_by_setting(runs)[0]) == "All methods cost about the same."
 
 
 def test_times_that_vary_between_seeds_of_one_method_are_not_compared():
     """FedAvg took 1 s per round with one seed and 3 s with the other, so a ratio to it is meaningless."""
     runs = [make_run("fedavg", 0, [1, 2]), make_run("fedavg", 1, [1, 2], seconds=3.0)]
     runs += [make_run("moon", 0, [1, 2], seconds=8.0, up=2000), make_run("moon", 1, [1, 2], seconds=8.0, up=2000)]
-    result = cost_sentence(settings_of(runs)[0])
+    result = cost_sentence(group_by_setting(runs)[0])
     assert result.startswith("Per round, compared with fedavg: moon needs 2.0× the bytes. Times are not compared")
     assert "up to 3.0× as long" in result
 
@@ -89,7 +89,7 @@ def test_times_that_vary_between_seeds_of_one_method_are_not_compared():
 def test_times_of_two_machines_are_not_compared():
     other = {"device": "another box", "engine": "loop", "workers": 1}
     runs = [make_run("fedavg", 0, [1, 2]), make_run("moon", 0, [1, 2], seconds=9.0, environment=other)]
-    result = cost_sentence(settings_of(runs)[0])
+    result = cost_sentence(group_by_setting(runs)[0])
     assert "9.0×" not in result
     assert "different machines" in result
 

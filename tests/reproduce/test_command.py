@@ -49,7 +49,7 @@ def test_a_figure_takes_no_draws(unskew: Command, monkeypatch: pytest.MonkeyPatc
 
 def test_a_figure_shows_a_column_or_its_stand_in(unskew: Command, pool: InProcessPool) -> None:
     result = unskew("reproduce", "flea/figure7", *SMALL, "--only", "ucihar,hapt")
-    assert (result.code, "hapt stands in for ucihar; a figure shows only one of them" in result.err) == (2, True)
+    assert (result.code, "hapt is the substitute for ucihar; a figure shows only one" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,8 @@ def test_a_method_of_another_table_has_the_number_of_that_table(pool: InProcessP
 def test_columns_without_data_are_listed_as_missing(pool: InProcessPool, unskew: Command, tmp_path: Path) -> None:
     result = unskew("reproduce", "fedlmd/table3-lda", "--only", "cifar10-0.05,cinic10-0.1")
     assert result.code == 2
-    assert "column cifar10-0.05: cifar10 is not in the data folder; get it: unskew data download cifar10" in result.err
+    assert "column cifar10-0.05: cifar10 is not in the dataset folder; " in result.err
+    assert "get it: unskew data download cifar10" in result.err
     assert "unskew data unpack CINIC-10.tar.gz" in result.err
     assert pool.completed == []
     assert not (tmp_path / "runs").exists()

@@ -68,7 +68,7 @@ def test_the_catalogue_has_every_table_and_figure_of_the_five_papers() -> None:
 
 def test_status_is_computed_and_not_stored() -> None:
     assert not re.search("runnable|not yet|in part", read_text("catalogue.yaml"))
-    assert status_of(find("fedlmd/table1")).word == "not yet", "the data folder is empty"
+    assert status_of(find("fedlmd/table1")).word == "not yet", "the dataset folder is empty"
     assert "unskew data download cifar10" in status_of(find("fedlmd/table1")).why[0]
     assert status_of(targets()["fedlmd/figure1"]).why == ("a drawing, nothing to run",)
     assert "ccvr" in status_of(targets()["flea/table1"]).why[0]
@@ -81,7 +81,7 @@ def test_recipe_has_exactly_the_cells_that_the_paper_prints(target: Target) -> N
     columns = [column for column in compare.settings if not stands_for(column)]
     assert set(printed) == {(method, column) for method in compare.methods for column in columns}
     assert compare.metric == "best"
-    assert list(compare.methods)[:2] == (["fedavg", target.own] if ("fedavg", *[*compare.settings][:1]) in printed
+    assert list(compare.methods)[:2] == (["fedavg", target.proposed] if ("fedavg", *[*compare.settings][:1]) in printed
                                          else ["fedlmd", "fedlmd+prox+avgm"])  # fmt: skip
 
 

@@ -139,7 +139,7 @@ def test_message_has_the_full_command_for_missing_cells(recorded: Path, unskew: 
         result = unskew("reproduce", target, "local.lr=0.5", *given, "--recorded", "kept")
         assert result.code == 2
         command = f"unskew reproduce {target} local.lr=0.5 {' '.join(given)} --record kept"
-        assert f"run it: {command}" in result.err
+        assert f"to record it, run: {command}" in result.err
     words = ("reproduce", "fedlmd/table1", *SHOWN, "--only", "cifar10-0.05", "--recorded", "kept")
     overrides = " ".join(SHOWN[:-2])
     command = f"unskew reproduce fedlmd/table1 {overrides} --only cifar10-0.05 --rounds 2 --record kept"

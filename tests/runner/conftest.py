@@ -1,4 +1,4 @@
-"""Test-only parts, a separate data folder, and the command line run in this process."""
+"""Test-only parts, a separate dataset folder, and the command line run in this process."""
 
 from __future__ import annotations
 

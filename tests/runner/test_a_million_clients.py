@@ -96,7 +96,7 @@ def test_half_of_all_clients_are_described_from_few(unskew: Command, monkeypatch
     monkeypatch.setattr(OnDemand, "_draw", count_and_draw)
     keys = ["partition={name: on-demand, clients: 100000}", "participation=0.5"]
     description = json.loads(unskew("partition", "quick", *keys, "--json").out)
-    assert (description["cohort_size"], description["participants_looked_at"]) == (50_000, 1_000)
+    assert (description["cohort_size"], description["participants_inspected"]) == (50_000, 1_000)
     assert description["steps_total"] == 50_000 * description["steps_longest"]
     assert description["cohort_expected"] == description["cohort_lowest"] == 1
     assert any("for about 100 clients type participation=0.001" in line for line in description["warnings"])

@@ -19,7 +19,7 @@ from unskew.client.plan import Plan
 from unskew.engines.engine import EngineContext
 from unskew.protocol.part import Artefact
 from unskew.wire.ledger import fingerprint
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 ATTACKABLE = ("weights", "gradients", "control")  # kinds that can carry the update in some form
 
@@ -59,7 +59,7 @@ def build_case(
     part: str,
     artefact: str,
     dtype: torch.dtype,
-    longest: int,
+    max_unrolled_steps: int,
 ) -> AttackCase:
     """The case of one observed artefact; raises NoAttackError with the reason if it cannot be attacked."""
     context, knows = replace(replayed.context, dtype=dtype), threat.knows
@@ -75,7 +75,7 @@ def build_case(
     secrets, sizes = [client for client, _ in assumed], [size for _, size in assumed]
     # `assumptions` is hashed into the cache key: another wording would discard the results of interrupted audits.
     steps, note, assumptions = len(secrets[0].steps), "modelled step by step", "unrolled"
-    if not knows.steps or steps > longest:
+    if not knows.steps or steps > max_unrolled_steps:
         assumptions = f"update / -lr, although the client took {steps} steps" if steps > 1 else "update / -lr"
         note = f"approximated by one gradient, {assumptions}"
         replay, secrets = replay.as_one_gradient(), [all_rows_at_once(client, n) for client, n in assumed]
@@ -88,7 +88,7 @@ def build_case(
     target = replay.gradient_of({name: t / len(counts) if summed else t for name, t in value.items()}, secrets[0])
     if not target or not all(bool(t.isfinite().all()) for t in target.values()):
         raise NoAttackError("the update cannot be computed from it")
-    share = [n / sum(counts) if replayed.by_rows and not summed else 1 / len(counts) for n in counts]
+    share = [n / sum(counts) if replayed.weigh_by_rows and not summed else 1 / len(counts) for n in counts]
     name = f"{observation.round:06d}-{clients[0] if len(clients) == 1 else 'sum'}"
     true = [replayed.true_rows(observation.round, k) for k in clients]
     x, y = torch.cat([x for x, _, _ in true]).to(dtype), torch.cat([y for _, y, _ in true])
@@ -117,7 +117,7 @@ def build_problem(cases: list[AttackCase], replayed: ReplayedRun, threat: Threat
 def _observed_update(observation: Observation, part: str, artefact: str) -> State:
     value = observation.up.get(part, {}).get(artefact)
     if not isinstance(value, dict):
-        raise NoAttackError("no attack known here")
+        raise NoAttackError("unskew implements no attack on this kind")
     return value
 
 

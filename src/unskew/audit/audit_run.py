@@ -1,4 +1,7 @@
-"""The audit of a run: attacks every kind of artefact that left the clients, or reports that it knows no attack."""
+"""The audit of a run: attacks each kind of artefact that clients sent, or states why not; then membership, exposure.
+
+Needs a run that recorded messages.
+"""
 
 from __future__ import annotations
 
@@ -88,9 +91,9 @@ def _run_audit(
     for messages in recorded:
         check_updates(messages, replayed)
     observations = [
-        s
+        observation
         for r in recorded
-        for s in budget.threat.observe(r, tuple(replayed.trained.get(r.round, ())), replayed.by_rows)
+        for observation in budget.threat.observe(r, tuple(replayed.trained.get(r.round, ())), replayed.weigh_by_rows)
     ]
     attempts, result = [], Audit(loaded.folder, budget)
     for kind, part, artefact in _sent_artefacts(loaded):
@@ -126,25 +129,25 @@ def _audit_membership(
             lambda: attack_updates(replayed, _update_cases(replayed, budget, observations), budget.seed),
         ),
     ]
-    for number, (name, run_attack_on) in enumerate(attacks):
-        report("members", number, len(attacks))
+    for number, (name, attack_members) in enumerate(attacks):
+        report("membership", number, len(attacks))
         try:
-            result.membership.extend(run_attack_on())
+            result.membership.extend(attack_members())
         except (UserError, NoAttackError) as error:  # a model that diverged, or too few fresh rows
             result.skipped.append(SkippedMetric(name, str(error)))
-    report("members", len(attacks), len(attacks))
+    report("membership", len(attacks), len(attacks))
     config = replayed.run.config
     result.leaks.extend(membership_leaks(result.membership, config.label, config.data.name, budget.seed))
 
 
 def _update_cases(replayed: ReplayedRun, budget: Budget, observations: list[Observation]) -> list[AttackCase]:
     part, artefact, _ = replayed.context.at_round(1)[0].update_location
-    with_artefact = [s for s in observations if artefact in s.up.get(part, {})]
+    with_artefact = [each for each in observations if artefact in each.up.get(part, {})]
     if not with_artefact:
         raise NoAttackError("this attacker sees no update")
     return [
-        build_case(replayed, budget.threat, s, part, artefact, replayed.context.dtype, budget.longest)
-        for s in with_artefact
+        build_case(replayed, budget.threat, each, part, artefact, replayed.context.dtype, budget.max_unrolled_steps)
+        for each in with_artefact
     ]
 
 
@@ -168,18 +171,20 @@ def _attack_artefact(
 ) -> Attempt:
     """Run all attacks on one artefact; adds their leaks and images to `result`."""
     if kind not in ATTACKABLE:
-        raise NoAttackError("no attack known here")
+        raise NoAttackError("unskew implements no attack on this kind")
     if not budget.attacks:
         raise NoAttackError("no attack on updates was requested")
-    with_artefact = [s for s in observations if artefact in s.up.get(part, {})]
+    with_artefact = [each for each in observations if artefact in each.up.get(part, {})]
     if not with_artefact:
         raise NoAttackError("not visible to this attacker" if observations else "not sent in any recorded round")
     leaks: list[Leak] = []
     notes: tuple[str, ...] = ()
     for name in budget.attacks:
         all_cases = [
-            build_case(replayed, budget.threat, s, part, artefact, attack_by_name(name).dtype, budget.longest)
-            for s in with_artefact
+            build_case(
+                replayed, budget.threat, each, part, artefact, attack_by_name(name).dtype, budget.max_unrolled_steps
+            )
+            for each in with_artefact
         ]
         cases = _until_enough_images(all_cases, budget.images)
         notes = tuple(sorted({c.note for c in cases}))

@@ -19,7 +19,7 @@ class Budget:
     images: int = 16  # attack further messages, never part of one, until they have this many images
     iterations: int | None = None  # of every attack; None: the number its authors used
     restarts: int = 3
-    longest: int = 32  # most local steps to unroll; an update of more steps is treated as one gradient
+    max_unrolled_steps: int = 32  # most local steps to unroll; an update of more steps is treated as one gradient
     at_once: int = 16  # tries optimised in parallel
     seed: int = 0
     membership: Literal["none", "loss", "shadow"] = "loss"
@@ -30,7 +30,8 @@ class Budget:
 
     def cache_key(self, attack: str, message: str) -> str:
         """Names the cached result of one message by everything that it depends on."""
-        inputs = (attack, message, str(self.threat), self.iterations_of(attack), self.restarts, self.longest, self.seed)
+        effort = (self.iterations_of(attack), self.restarts, self.max_unrolled_steps, self.seed)
+        inputs = (attack, message, str(self.threat), *effort)
         return hashlib.sha256(repr(inputs).encode()).hexdigest()[:12]
 
     def describe(self, attack: str) -> str:

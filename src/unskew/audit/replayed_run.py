@@ -36,7 +36,7 @@ class ReplayedRun:
         return self.prepared.federation.engine.context
 
     @property
-    def by_rows(self) -> bool:
+    def weigh_by_rows(self) -> bool:
         return self.prepared.federation.weigh_by_rows
 
     @cached_property

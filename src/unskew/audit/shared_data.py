@@ -56,7 +56,7 @@ class SharedArtefact:
             sent, _ = owner.share(client)
         value = sent[self.artefact]
         if not isinstance(value, Rows):
-            raise NoAttackError("no attack known here")
+            raise NoAttackError("unskew implements no attack on this kind")
         return value.x[value.keep].to(context.dtype)
 
     def first_items(self, images: int) -> SharedArtefact:
@@ -128,7 +128,7 @@ def _observed_items(
         client = entry.client
         pick = share_draws(context, part, recorded.round, client).get("pick")
         if pick is None:
-            raise NoAttackError("no attack known here")
+            raise NoAttackError("unskew implements no attack on this kind")
         flat = pick.ndim == 1
         pick = pick.reshape(len(pick), -1).cpu()
         pick = pick[(pick >= 0).all(1)]

@@ -70,10 +70,10 @@ class ThreatModel:
             )
         return replace(self, knows=replace(self.knows, **dict.fromkeys(names, True)))
 
-    def observe(self, recorded: RecordedRound, senders: tuple[int, ...], by_rows: bool) -> list[Observation]:
+    def observe(self, recorded: RecordedRound, senders: tuple[int, ...], weigh_by_rows: bool) -> list[Observation]:
         """This attacker's view of a recorded round.
 
-        senders: all clients that sent an update in the round. by_rows: whether means weight clients by their rows.
+        senders: all clients that sent an update in the round. weigh_by_rows: weigh clients by their rows in a mean.
         """
         training = [sent for sent in recorded.sent if sent.entry.phase == "train"]
         if self.up == "nothing":
@@ -90,17 +90,17 @@ class ThreatModel:
                 f"{recorded.round}, found none of client {missing[0]}; run it again with record.clients=all"
             )
         first = recorded.senders[0]
-        total = _aggregate(recorded, training, by_rows)
+        total = _aggregate(recorded, training, weigh_by_rows)
         return [Observation(recorded.round, senders, total, recorded.of(first, "down"))]
 
 
-def _aggregate(recorded: RecordedRound, training: list[LedgerMessage], by_rows: bool) -> Message:
+def _aggregate(recorded: RecordedRound, training: list[LedgerMessage], weigh_by_rows: bool) -> Message:
     """Sums and means as the server computes them; leaves out artefacts that are not declared as sum or mean."""
     ups = [sent for sent in training if sent.entry.direction == "up" and sent.reduce in ("sum", "mean")]
     declared: dict[str, dict[str, Artefact]] = {}
     for entry, reduce, _ in ups:
         declared.setdefault(entry.part, {})[entry.artefact] = Artefact(entry.kind, reduce)  # type: ignore[arg-type]
-    sums = RoundMessages(declared, by_rows)
+    sums = RoundMessages(declared, weigh_by_rows)
     for k in recorded.senders:
         message: Message = {}
         for entry, _, value in ups:

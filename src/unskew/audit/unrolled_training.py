@@ -23,7 +23,7 @@ from unskew.models.model import Model
 from unskew.protocol.client_view import ClientFacts
 from unskew.protocol.method import Method
 from unskew.protocol.work import Work
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 
 class ClientSecrets(NamedTuple):

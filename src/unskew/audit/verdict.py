@@ -23,7 +23,7 @@ class Attempt:
     reason: str
     leaks: tuple[Leak, ...] = ()
     effort: str = ""  # what was tried, if not the budget's attacks on updates
-    sent_as_is: str = ""  # the private data that was sent in the clear, so that no attack is needed
+    sent_as_is: str = ""  # the private data that was sent unprotected, which needs no attack
 
 
 def verdicts(attempts: list[Attempt], budget: Budget, method: str) -> list[KindVerdict]:
@@ -42,12 +42,12 @@ def _judge(attempt: Attempt, budget: Budget) -> tuple[str, str]:
     if attempt.reason:
         return "unknown", f"{attempt.name}: {attempt.reason}"
     if attempt.sent_as_is:
-        return "recovered", f"{attempt.name}: {attempt.sent_as_is} were sent, so no attack is needed"
+        return "recovered", f"{attempt.name}: {attempt.sent_as_is} were sent as they are"
     context_accuracy = max((leak.value for leak in attempt.leaks if leak.metric == "context accuracy"), default=0.0)
     identified = context_accuracy >= RECOVERED_CONTEXT_ACCURACY
-    context = f"the context was identified for {RECOVERED_CONTEXT_ACCURACY:g} % or more; " if identified else ""
+    context = f"the marker was identified in {RECOVERED_CONTEXT_ACCURACY:g} % of items or more; " if identified else ""
     if not any(leak.image >= 0 for leak in attempt.leaks):
-        text = f"{attempt.name}: {context}{budget.threat.name}, {attempt.effort}"
+        text = f"{attempt.name}: {context}attacker: {budget.threat.name}, {attempt.effort}"
         return ("recovered", text) if identified else ("resisted", f"{text}; {CAVEAT}")
     best = _best_by_image(attempt.leaks, "psnr", "unit, range 1", max)
     unit, recovered = "dB", {image: value for image, value in best.items() if value >= RECOGNISABLE_PSNR}
@@ -59,7 +59,7 @@ def _judge(attempt: Attempt, budget: Budget) -> tuple[str, str]:
     limit = f"{RECOGNISABLE_PSNR:g} dB or more" if unit == "dB" else f"a normalised MSE of {RECOVERED_MSE:g} or less"
     effort = attempt.effort or ", ".join(budget.describe(name) for name in budget.attacks)
     images = f"{len(recovered)} of {len(best)} images recovered at {limit}, {closest}"
-    text = f"{attempt.name}: {images}; {context}{budget.threat.name}, {effort}"
+    text = f"{attempt.name}: {images}; {context}attacker: {budget.threat.name}, {effort}"
     return ("recovered", text) if recovered or identified else ("resisted", f"{text}; {CAVEAT}")
 
 

@@ -23,7 +23,7 @@ from unskew.protocol.method import Method, Task
 from unskew.protocol.part import check_declared
 from unskew.protocol.work import Work
 from unskew.wire.contract import Contract, specs_of
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 CLIENT = 0  # arbitrary: the contract is the same for every client
 

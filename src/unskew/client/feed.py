@@ -23,7 +23,7 @@ from unskew.client.round import StepInputs, WorkDone, with_label_stats
 from unskew.protocol.client_view import ClientFacts
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part, Sizes, Stream
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 Arrays = dict[str, np.ndarray]
 

@@ -22,7 +22,7 @@ from unskew.protocol.method import Method
 from unskew.protocol.optimiser import Optimiser
 from unskew.protocol.step_view import Batch, Clock, ForwardPass, View
 from unskew.protocol.work import Work, clip_gradients
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 
 class StepInputs(NamedTuple):

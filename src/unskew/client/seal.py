@@ -11,7 +11,7 @@ from unskew.client.client_rows import to_device_async
 from unskew.client.feed import cast_floats
 from unskew.protocol.part import Sizes
 from unskew.protocol.update_codec import OutgoingUpdate
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 
 def seal_draws(context: ClientContext, round: int, client: int) -> dict[str, State]:

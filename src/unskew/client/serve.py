@@ -15,7 +15,7 @@ from unskew.client.feed import BatchFeed, SingleClientFeed
 from unskew.client.round import client_round, with_private
 from unskew.client.seal import seal_draws, seal_one
 from unskew.client.share import share_draws, share_one
-from unskew.wire.message import ClientReply, Received, Request, decode_request, encode_reply
+from unskew.wire.requests_and_replies import ClientReply, Received, Request, decode_request, encode_reply
 
 
 class ServedReply(NamedTuple):

@@ -27,7 +27,7 @@ def audit(
     iterations: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="iterations per attack (default: as published)")
     ] = None,
-    restarts: Annotated[int, typer.Option(min=1, metavar="N", help="attempts per message; the best counts")] = 3,
+    restarts: Annotated[int, typer.Option(min=1, metavar="N", help="tries per message; the best counts")] = 3,
     threat: Annotated[
         str,
         typer.Option(
@@ -42,20 +42,21 @@ def audit(
         typer.Option(metavar="NAME", show_default=False, help="membership inference: none, loss (default) or shadow"),
     ] = MembershipChoice.loss,
     unroll: Annotated[int, typer.Option(min=1, metavar="N", help="maximum local steps to unroll")] = 32,
-    at_once: Annotated[int, typer.Option(min=1, metavar="N", help="parallel attempts; limited by memory")] = 16,
+    at_once: Annotated[int, typer.Option(min=1, metavar="N", help="parallel tries; limited by memory")] = 16,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="seed of the starting points")] = 0,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu or cuda")] = "auto",
     page: Annotated[
         Path | None, typer.Option(metavar="FILE", help="HTML page (default: in RUN, or audit.html for several)")
     ] = None,
     record: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="also append results to DIR/audit/leak.csv")
+        Path | None, typer.Option(metavar="DIR", help="also add the results to DIR/audit/leak.csv")
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Attack recorded messages and report what leaks.
 
-    A run records messages if its recipe says so, for instance record.rounds='[1]'. All attacks run by default.
+    A run records messages if its recipe says so, for instance record.rounds='[1]'. All attacks
+    run by default, except membership inference with shadow models.
     """
     from unskew.audit.attacks import split_attacks
     from unskew.audit.audit_progress import AttackProgress, summarise

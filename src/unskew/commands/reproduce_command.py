@@ -38,17 +38,17 @@ def reproduce(
     ] = None,
     seeds: Seeds = None,
     draws: Annotated[
-        str | None, typer.Option(metavar="SEEDS", help="split seeds; runs every cell on each split (tables only)")
+        str | None, typer.Option(metavar="SEEDS", help="seeds of the split; runs all cells on each split (tables only)")
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, metavar="N", help="run fewer rounds than the paper")] = None,
     preset: Annotated[
         str,
-        typer.Option(metavar="NAME", show_default=False, help="paper (its text, the default) or released (its code)"),
+        typer.Option(metavar="NAME", show_default=False, help="paper: its text (default); released: authors' code"),
     ] = "paper",
     device: Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu, cuda or cuda:N")] = None,
     jobs: Jobs = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help=f"folder for the results (default: {RUNS}/TARGET)")
+        Path | None, typer.Option(metavar="DIR", help=f"folder for the results (default: {RUNS}/PAPER-TABLE)")
     ] = None,
     runs: Annotated[
         Path | None, typer.Option(metavar="DIR", help=f"folder for the runs (default: --out, else {RUNS})")

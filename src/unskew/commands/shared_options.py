@@ -14,5 +14,6 @@ Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="YAML file or name
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="change keys of the recipe")]
 Seeds = Annotated[str | None, typer.Option(metavar="SEEDS", help="such as 0,1,2 or 0-4")]
 Jobs = Annotated[int | None, typer.Option(min=1, metavar="N", help="parallel runs (default: one per core, 6 on a GPU)")]
-DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="dataset folder (default: $UNSKEW_DATA)")]
+DATA_DIR_HELP = "dataset folder (default: $UNSKEW_DATA, else ~/.cache/unskew)"
+DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help=DATA_DIR_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="print one line of JSON instead of tables")]

@@ -70,7 +70,10 @@ def _interrupt() -> None:
 
 
 def main() -> None:
-    """Ignore Ctrl-C, which reaches every process of the terminal: the parent handles it and sends SIGTERM."""
+    """Serve cells until stdin closes or SIGTERM arrives.
+
+    Ctrl-C reaches every process of the terminal and is ignored here: the parent handles it and sends SIGTERM.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     on_signal(signal.SIGTERM, _interrupt)
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w")

@@ -84,7 +84,7 @@ class TerminalProgress:
         if not missing:
             return "0 s"
         if not done or self._ready is None:
-            return "?"
+            return "unknown time"
         seconds = missing * (time.monotonic() - self._ready) / done
         return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 

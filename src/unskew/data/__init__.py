@@ -1,4 +1,4 @@
-"""Load datasets by name from one data folder, which holds each of them in its official layout."""
+"""Load datasets by name from one dataset folder, which holds each of them in its official layout."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from unskew.base.errors import UserError, did_you_mean
 from unskew.data import huggingface
 from unskew.data.arrays import DEFAULT_TEST, from_arrays
 from unskew.data.celeba import celeba
-from unskew.data.checked_files import DATA_FOLDER_HINT
+from unskew.data.checked_files import DATASET_FOLDER_HINT
 from unskew.data.cifar import cifar10, cifar100
 from unskew.data.dataset import Dataset, Split
 from unskew.data.digits import digits
@@ -27,7 +27,7 @@ __all__ = ["Dataset", "LoadRequest", "Split", "data_root", "dataset", "from_arra
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """Arguments of `load`: data folder, test fraction (None: the dataset's default), seed, checksum verification."""
+    """Arguments of `load`: dataset folder, test fraction (None: the dataset's default), seed, checksum verification."""
 
     name: str
     root: Path
@@ -42,7 +42,7 @@ Loader: TypeAlias = Callable[[LoadRequest], Dataset]
 def load(
     name: str, root: str | Path | None = None, *, test: float | None = None, seed: int = 0, verify: bool = True
 ) -> Dataset:
-    """A dataset by name (see `names`), or any `.npz` or folder of images, by path or by name in the data folder.
+    """A dataset by name (see `names`), or any `.npz` or folder of images, by path or by name in the dataset folder.
 
     Some names take an option after a colon: `celeba:Male`, `ucihar:total_acc+body_gyro`.
 
@@ -62,7 +62,7 @@ def load(
         raise UserError(
             f"expected a dataset ({', '.join(names())}), hf:NAME, or the path of an .npz file or a folder of images, "
             f"found {name!r}, and {request.root} has neither {name}.npz nor a folder {name}"
-            f"{did_you_mean(name, names())}; to use another folder, {DATA_FOLDER_HINT}"
+            f"{did_you_mean(name, names())}; to use another folder, {DATASET_FOLDER_HINT}"
         )
     return npz(file, test=test, seed=seed)
 
@@ -98,7 +98,7 @@ def names() -> tuple[str, ...]:
 
 
 def data_root(explicit: str | Path | None = None) -> Path:
-    """The data folder: the argument, else UNSKEW_DATA, else `unskew` in the user's cache folder."""
+    """The dataset folder: the argument, else UNSKEW_DATA, else `unskew` in the user's cache folder."""
     if explicit is not None:
         return Path(explicit).expanduser()
     if os.environ.get("UNSKEW_DATA"):
@@ -117,11 +117,11 @@ def _npz_file(request: LoadRequest) -> Path | None:
         if file.is_file():
             return file
     also = "" if given.is_absolute() else f" or at {request.root / given}"
-    raise UserError(f"expected an .npz file, found none at {given}{also}; check the path, or {DATA_FOLDER_HINT}")
+    raise UserError(f"expected an .npz file, found none at {given}{also}; check the path, or {DATASET_FOLDER_HINT}")
 
 
 def _image_folder(request: LoadRequest) -> Path | None:
-    """The folder a name refers to, if any: as a path, else inside the data folder."""
+    """The folder a name refers to, if any: as a path, else inside the dataset folder."""
     given = Path(request.name).expanduser()
     return next((path for path in (given, request.root / given) if request.name and path.is_dir()), None)
 
@@ -180,7 +180,7 @@ _OPTION_LOADERS: Mapping[str, Loader] = {
     "ucihar": _official_with_option(ucihar, "channels", _split_plus),
 }
 
-# One line per dataset; a dataset that needs more than the data folder gets a small function like _digits.
+# One line per dataset; a dataset that needs more than the dataset folder gets a small function like _digits.
 _LOADERS: dict[str, Loader] = {
     **_OPTION_LOADERS,
     "cinic10": _official(cinic10),

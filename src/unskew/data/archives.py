@@ -1,4 +1,4 @@
-"""Download, check and unpack official archives into the data folder, where the readers look for them.
+"""Download, check and unpack official archives into the dataset folder, where the readers look for them.
 
 Files are written under a temporary name and renamed when complete, so an interrupted command leaves no partial dataset.
 """
@@ -30,7 +30,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Archive:
-    """One official archive: its dataset, its destination in the data folder, its checksum (None if none is published).
+    """One official archive: its dataset, its place in the dataset folder, its checksum (None if none is published).
 
     top_folder: the folder of the archive to unpack; if the archive does not have it, all of its content is unpacked.
     """
@@ -114,7 +114,7 @@ def remote_files() -> dict[str, tuple[RemoteFile, ...]]:
 def unpack(
     path: Path, root: Path, progress: ProgressCallback = lambda done, total: None, *, verify: bool = True
 ) -> Path:
-    """Unpack one official archive, recognised by its file name, into the data folder; returns the unpacked folder."""
+    """Unpack one official archive, recognised by its file name, into the dataset folder; returns the new folder."""
     if not path.is_file():
         raise UserError(f"{path}: expected an archive, found no such file; check the path")
     if path.name in _MD5_MNIST and path.suffix == ".gz":
@@ -171,7 +171,7 @@ def download_dataset(
 
 
 def _is_present(dataset: str, remote: RemoteFile, root: Path) -> bool:
-    """Whether this file's content is in the data folder already, checked before anything large is downloaded."""
+    """Whether this file's content is in the dataset folder already, checked before anything large is downloaded."""
     if dataset in _IDX_FOLDERS:
         target = root / _IDX_FOLDERS[dataset][0] / remote.name
         return target.is_file() and md5_of(target) == remote.md5

@@ -8,7 +8,7 @@ import numpy as np
 
 from unskew.base.errors import UserError
 
-DATA_FOLDER_HINT = "set the data folder with the environment variable UNSKEW_DATA or with --data-dir"
+DATASET_FOLDER_HINT = "set the dataset folder with the environment variable UNSKEW_DATA or with --data-dir"
 
 
 def read_checked(path: Path, *, md5: str | None = None, size: int | None = None, verify: bool = True) -> bytes:
@@ -43,7 +43,7 @@ def missing_files_error(name: str, root: Path, choices: Sequence[Sequence[Path]]
     return UserError(
         f"{name}: expected its files under {root}, found no complete copy; missing (one complete folder is enough):\n"
         + "\n".join(lines)
-        + f"\ntype unskew data to see how to get the dataset, or {DATA_FOLDER_HINT}"
+        + f"\ntype unskew data to see how to get the dataset, or {DATASET_FOLDER_HINT}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The catalogue of datasets: which ones the data folder holds, and how to get the others. It loads no rows."""
+"""The catalogue of datasets: which ones the dataset folder holds, and how to get the others. It loads no rows."""
 
 import gzip
 import struct
@@ -21,7 +21,7 @@ Count: TypeAlias = Callable[[Sequence[Path]], RowCounts | None]
 
 @dataclass(frozen=True)
 class Layout:
-    """One possible layout of a dataset: a folder in the data folder, and the files and folders it must contain."""
+    """One possible layout of a dataset: a folder in the dataset folder, and the files and folders it must contain."""
 
     folder: str
     members: tuple[str, ...]
@@ -48,7 +48,7 @@ class DatasetEntry:
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """Whether a dataset is in the data folder; reason: the file that is missing or broken."""
+    """Whether a dataset is in the dataset folder; reason: the file that is missing or broken."""
 
     name: str
     state: Literal["present", "absent", "broken"]
@@ -60,7 +60,7 @@ class DatasetStatus:
 
 
 def survey(root: Path) -> list[DatasetStatus]:
-    """Every known dataset, then every other `.npz` with x and y in the data folder."""
+    """Every known dataset, then every other `.npz` with x and y in the dataset folder."""
     return [status(entry, root) for entry in ENTRIES] + list(_npz_files(root))
 
 

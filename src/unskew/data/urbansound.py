@@ -2,7 +2,7 @@
 
 The circular time shift and the frequency and time masks of the FLea pipeline are training augmentations and not applied
 here. A clip shorter than four seconds is padded with zeros on both sides; its position depends only on the seed and its
-file name. Spectrograms are cached in `cache` in the data folder, because computing all of them takes minutes.
+file name. Spectrograms are cached in `cache` in the dataset folder, because computing all of them takes minutes.
 """
 
 import csv
@@ -37,7 +37,7 @@ FRAMES = 1 + SAMPLES // HOP
 TOP_DB, FLOOR = 80.0, 1e-10
 _COLUMNS = ("slice_file_name", "fold", "classID", "class")
 _MS_ADPCM, _IMA_ADPCM = 2, 17
-ReadClips = Callable[[Path, Sequence["_Clip"], int], torch.Tensor]  # data folder, clips and seed to rows
+ReadClips = Callable[[Path, Sequence["_Clip"], int], torch.Tensor]  # dataset folder, clips and seed to rows
 
 
 class _Clip(NamedTuple):
@@ -134,7 +134,7 @@ def _read_table(audio: Path, table: Path) -> list[_Clip]:
 
 def _parse_row(audio: Path, table: Path, line: int, row: dict[str, str | None]) -> _Clip:
     name, fold, label, class_name = values = [(row[column] or "").strip() for column in _COLUMNS]
-    # A name that contains folders could point outside the data folder.
+    # A name that contains folders could point outside the dataset folder.
     if not (
         fold.isdecimal() and label.isdecimal() and class_name and name.endswith(".wav") and Path(name).name == name
     ):
@@ -190,7 +190,7 @@ def _cache_key(clips: Sequence[_Clip], seed: int) -> str:
 
 
 def _save(file: Path, x: np.ndarray) -> None:
-    """Write atomically by renaming; a read-only data folder is not an error."""
+    """Write atomically by renaming; a read-only dataset folder is not an error."""
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=file.parent) as folder:

@@ -22,9 +22,9 @@ from unskew.runner.prepare_run import cohort_size_warning, read_data, split_and_
 from unskew.server.sampling import Sampling
 
 Counts = NDArray[np.int64]
-MAX_ROUNDS = 200  # of the plan whose cohorts are inspected
+MAX_ROUNDS = 200  # rounds whose cohorts are inspected
 MAX_CLIENTS = 100_000  # inspected in those rounds together
-MAX_GENERATED_CLIENTS = 5_000  # the same with too many clients for a list, because rows are then drawn per client
+MAX_GENERATED_CLIENTS = 5_000  # the same with more than MANY_CLIENTS clients, whose rows are generated on demand
 MAX_PADDING_ROUNDS = 3  # for the padding, which takes longer to compute
 
 
@@ -68,7 +68,7 @@ class SplitDescription:
         """One flat record for scripts."""
         cohorts = {f"cohort_{key}": value for key, value in vars(self.cohorts).items()}
         steps = {f"steps_{key}": value for key, value in vars(self.steps).items()}
-        more = {"participants_looked_at": self.participants, "warnings": self.warnings}
+        more = {"participants_inspected": self.participants, "warnings": self.warnings}
         return label_skew.summary(self.counts) | {"clients": self.clients} | cohorts | steps | more
 
 
@@ -128,7 +128,7 @@ def _never_drawn(clients: int, holders: Counts, size: int) -> NDArray[np.float64
 
 
 def _steps(counts: Counts, rounds: list[Counts], work: Work, scale: float = 1.0) -> StepStats:
-    """scale: number of participants per inspected one."""
+    """scale: participants of a round divided by those inspected."""
     steps = _steps_of(counts, work)
     steps_by_round = [_steps_of(cohort, work) for cohort in rounds]
     needed = computed = 0

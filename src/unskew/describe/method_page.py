@@ -114,7 +114,10 @@ def _state_section(cost: RelativeCost) -> PageSection:
 
 
 def _cost_section(cost: RelativeCost, net: Net) -> PageSection:
-    once = f" The first round sends {cost.cost.once / cost.cost.model:.2f} models more." if cost.cost.once else ""
+    once = ""
+    if cost.cost.once:
+        size = f"{cost.cost.once / cost.cost.model:.2g}"
+        once = f" The first round sends {size} models more, here with {ROWS} rows per client."
     text = (
         f"Relative to FedAvg: {cost.traffic}; {cost.effort}.{once}",
         f"Measured in the third round of a dry run: {net}; {CLIENTS} clients with {ROWS} rows, {EPOCHS} epochs, batch "

@@ -20,9 +20,9 @@ def to_channels_last(x: Tensor, model: Model) -> Tensor:
 class ChannelsLastFlatten(nn.Flatten):
     """A flatten whose gradient has the memory layout of its input.
 
-    The gradient of PyTorch's flatten is contiguous, which makes those of all layers before it contiguous too: pooling's
-    takes 1.1 instead of 0.14 ms then (10 x 64 x 28 x 28 numbers), a convolution's a tenth more. Together with dropout
-    in channels-last layout this saves 5 % of `pfl-cifar`.
+    The gradient of PyTorch's flatten is contiguous, which makes the gradients of all earlier layers contiguous too:
+    the backward pass of pooling then takes 1.1 instead of 0.14 ms (10 x 64 x 28 x 28 elements), that of a convolution a
+    tenth more. Together with dropout in channels-last layout this saves 5 % of the benchmark `pfl-cifar`.
     """
 
     def forward(self, h: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from unskew.client.round import prepare_batch
 from unskew.protocol.method import Method
 from unskew.protocol.server_view import StandIn
 from unskew.protocol.step_view import Batch, at_least_float32
-from unskew.wire.message import ClientReply, CohortReply, Received
+from unskew.wire.requests_and_replies import ClientReply, CohortReply, Received
 
 Run = Callable[[State, Tensor], Tensor]  # from state and rows to logits
 # Rows scored in one pass on a CPU: the C library does not keep larger tensors for reuse (runner/process_setup.py).

@@ -22,7 +22,7 @@ from unskew.engines.engine import AddUp, ConfusionScore, EngineContext, one_thre
 from unskew.engines.padding import PaddingCount
 from unskew.protocol.server_view import StandIn
 from unskew.protocol.work import Work, clip_gradients
-from unskew.wire.message import ClientReply, Received
+from unskew.wire.requests_and_replies import ClientReply, Received
 
 CHUNK = 1000  # rows scored in one call
 

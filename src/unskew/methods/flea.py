@@ -62,7 +62,7 @@ class FLea(Part):
     cut: int = Field(
         0,
         ge=0,
-        description="block after which features are taken; 0: 2 for audionet and harnet as in the paper, else 1",
+        description="cut at which features are taken; 0 (default): 2 for audionet and harnet as in the paper, else 1",
     )
     preset: Literal["run", "paper", "released"] = Field(
         "run", description="as in the paper or its released code; run: follow the run's `preset`"

@@ -1,4 +1,4 @@
-"""Group runs for comparison: a `Setting` is what must be equal, a `MethodRuns` is one method in it with its seeds.
+"""Group runs by setting: a `Setting` has the runs with the same data, partition, model and rounds, by method and seed.
 
 Runs on different data, partitions or models belong to different settings. Their accuracies are never averaged or
 paired, but one page may show several settings, for instance a grid over datasets. Runs with the same settings and seed
@@ -79,14 +79,14 @@ class Setting:
         return [str(name) for name in self.first.about["classes"]]
 
 
-def settings_of(runs: Iterable[LoadedRun]) -> list[Setting]:
+def group_by_setting(all_runs: Iterable[LoadedRun]) -> list[Setting]:
     """Group runs into settings, in order of first appearance."""
-    unique = list({run.folder.resolve(): run for run in runs}.values())
+    unique = list({run.folder.resolve(): run for run in all_runs}.values())
     if not unique:
         raise UserError("expected at least one run, found none; give the folder of a run")
-    groups = [part for group in _group(unique, _setting_key) for part in _split_by_work(group)]
+    groups = [runs for group in _group(unique, _setting_key) for runs in _split_by_work(group)]
     keys = [_naming_keys(group[0]) for group in groups]
-    names = [_name(own, keys) for own in keys]
+    names = [_name(of_setting, keys) for of_setting in keys]
     titles = [f"{name}: {_data(group[0])}" if names.count(name) > 1 else name for name, group in zip(names, groups)]
     return [Setting(title, _entries(group)) for title, group in zip(titles, groups)]
 
@@ -162,7 +162,7 @@ def _labels(firsts: list[LoadedRun]) -> list[str]:
 
 
 def _parts(run: LoadedRun) -> dict[str, Any]:
-    """Hyper-parameters by part, from the list form of a method."""
+    """Hyper-parameters by part, for methods that the settings give as a list of parts."""
     return {part: fields for item in run.config.method if isinstance(item, dict) for part, fields in item.items()}
 
 
@@ -179,9 +179,9 @@ def _check_one_run_per_seed(entry: MethodRuns) -> None:
 def _check_same_data(runs: list[LoadedRun]) -> None:
     """Runs with the same settings and seed must have the same rows at the same clients."""
     for group in _group(runs, lambda run: run.config.seed):
-        worlds = [(read_manifest(run.folder) or {}).get("world", {}) for run in group]
-        for run, world in zip(group[1:], worlds[1:]):
-            changed = [k for k in ("data", "partition") if world.get(k) != worlds[0].get(k)]
+        fingerprints = [(read_manifest(run.folder) or {}).get("world", {}) for run in group]
+        for run, own in zip(group[1:], fingerprints[1:]):
+            changed = [k for k in ("data", "partition") if own.get(k) != fingerprints[0].get(k)]
             if changed:
                 raise UserError(
                     f"{run.folder}: expected the same {' and '.join(changed)} as {group[0].folder}, which has the same "
@@ -189,13 +189,13 @@ def _check_same_data(runs: list[LoadedRun]) -> None:
                 )
 
 
-def _name(own: dict[str, Any], settings: list[dict[str, Any]]) -> str:
+def _name(keys_of_setting: dict[str, Any], all_keys: list[dict[str, Any]]) -> str:
     """Name a setting by the keys in which settings differ; a single setting by its data and partition."""
-    every_key = dict.fromkeys(key for setting in settings for key in setting)
-    keys = [key for key in every_key if len({repr(setting.get(key)) for setting in settings}) > 1]
-    if not keys:
+    own, unique = keys_of_setting, dict.fromkeys(key for keys in all_keys for key in keys)
+    different = [key for key in unique if len({repr(keys.get(key)) for keys in all_keys}) > 1]
+    if not different:
         return f"{own['data.name']}, {own['partition.name']}"
-    return ", ".join(f"{key.removesuffix('.name')} {own[key]}" for key in keys if own.get(key) is not None)
+    return ", ".join(f"{key.removesuffix('.name')} {own[key]}" for key in different if own.get(key) is not None)
 
 
 def _group(runs: Iterable[LoadedRun], key: Callable[[LoadedRun], Any]) -> list[list[LoadedRun]]:

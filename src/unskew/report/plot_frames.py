@@ -47,14 +47,14 @@ def accuracy_on_own_classes(setting: Setting) -> pd.DataFrame:
 
 
 def _own_classes(run: LoadedRun) -> pd.DataFrame:
-    accuracy, counts = final_by_class(run), holdings(run)
+    accuracy, counts = final_by_class(run), label_counts_by_client(run)
     known = counts[[c for c in counts.columns if c in accuracy.index]]
     known = known[known.sum(axis=1) > 0]  # a client without rows has no mix
     value = known.mul(accuracy[known.columns], axis=1).sum(axis=1) / known.sum(axis=1)
     return pd.DataFrame({"client": known.index, "value": value.to_numpy()})
 
 
-def holdings(run: LoadedRun) -> pd.DataFrame:
+def label_counts_by_client(run: LoadedRun) -> pd.DataFrame:
     """Clients × classes: number of rows."""
     return run.clients.pivot(index="client", columns="class", values="rows").fillna(0).astype(int)
 

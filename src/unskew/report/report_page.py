@@ -13,7 +13,7 @@ from unskew.base.environment import __version__
 from unskew.base.errors import UserError, did_you_mean
 from unskew.report import run_facts
 from unskew.report.cost_notes import cost_sentence, scores_of
-from unskew.report.group_runs import ACCURACIES, Setting, settings_of
+from unskew.report.group_runs import ACCURACIES, Setting, group_by_setting
 from unskew.report.report_panel import FigureRenderer, ReportPanel
 from unskew.report.sections import DETAILS, RESULTS, ReportSection
 from unskew.results.atomic_write import write_output
@@ -38,7 +38,7 @@ def write(runs: list[LoadedRun], path: Path, title: str, metric: str = "mean_las
     if metric not in ACCURACIES:
         hint = did_you_mean(metric, ACCURACIES)
         raise UserError(f"metric: expected one of {', '.join(ACCURACIES)}, found {metric!r}{hint}")
-    settings = settings_of(runs)
+    settings = group_by_setting(runs)
     findings = [(setting.name, finding(scores_of(setting, metric), metric)) for setting in settings]
     return write_settings(settings, findings, path, title, metric)
 

@@ -1,4 +1,4 @@
-"""Which methods this version has, and which datasets are in the data folder."""
+"""Which methods this version has, and which datasets are in the dataset folder."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def why_unavailable(dataset: str, data_dir: Path | None = None) -> str:
     entry = next((entry for entry in ENTRIES if entry.name == dataset.partition(":")[0]), None)
     if entry is None:
         known = dataset in vocabulary()["stand_ins"].values()
-        return f"{dataset}.npz is not in the data folder" if known and not _has_npz(dataset, data_dir) else ""
+        return f"{dataset}.npz is not in the dataset folder" if known and not _has_npz(dataset, data_dir) else ""
     dataset_status = status(entry, data_root(data_dir))
     if dataset_status.state == "present":
         return ""
     broken = dataset_status.state == "broken"
-    problem = f"broken ({dataset_status.reason})" if broken else "not in the data folder"
+    problem = f"broken ({dataset_status.reason})" if broken else "not in the dataset folder"
     return f"{entry.name} is {problem}; get it: {entry.how_to_get}"
 
 

@@ -58,14 +58,14 @@ class PaperCell:
 
 @dataclass(frozen=True)
 class PaperComparison:
-    """A reproduced table; cells are in the order of the recipe. own: the method that the paper proposes.
+    """A reproduced table; cells are in the order of the recipe. proposed: the method that the paper proposes.
 
     changed: the user's overrides that differ from the paper; substitutions: by column, what replaces the paper's data,
     model or skew.
     """
 
     name: str
-    own: str
+    proposed: str
     preset: str
     changed: tuple[str, ...]
     cells: tuple[PaperCell, ...]
@@ -86,7 +86,7 @@ class PaperComparison:
 
     def lead(self, cell: PaperCell) -> Difference | None:
         """The paired difference of the paper's own method minus another, over the repetitions that both have."""
-        own = next((other for other in self.of(cell.column) if other.method == self.own), None)
+        own = next((other for other in self.of(cell.column) if other.method == self.proposed), None)
         if own is None or own is cell or not own.scores.keys() & cell.scores.keys():
             return None
         return difference(own.scores, cell.scores)
@@ -141,7 +141,7 @@ def compare_with_paper(plan: TargetPlan, table: ComparisonTable) -> PaperCompari
     skipped = _not_requested(printed, {column for column, _ in cells}, plan.absent, set(plan.grid.compare.methods))
     preset, target = plan.grid.cells[0].experiment.preset, plan.target
     missing = (*plan.missing, *skipped)
-    return PaperComparison(target.name, target.own, preset, plan.changed, tuple(cells.values()), missing, replaced)
+    return PaperComparison(target.name, target.proposed, preset, plan.changed, tuple(cells.values()), missing, replaced)
 
 
 def numbers_in_all_tables(target: Target) -> dict[tuple[str, str], PaperNumber]:
@@ -149,7 +149,7 @@ def numbers_in_all_tables(target: Target) -> dict[tuple[str, str], PaperNumber]:
 
     A column's label means the same setting in all of them.
     """
-    files = [other.numbers for other in targets().values() if other.paper == target.paper and other.kind == "table"]
+    files = [other.numbers for other in targets().values() if other.paper == target.paper and other.form == "table"]
     return {key: cell for file in files if file for key, cell in read(file).items()}
 
 

@@ -48,7 +48,7 @@ def read(plan: TargetPlan, folder: Path, command: str) -> tuple[TargetPlan, pd.D
     import pandas as pd
 
     path = folder / plan.target.paper / f"{plan.target.key}.csv"
-    hint = f"run it: {command}"
+    hint = f"to record it, run: {command}"
     if not path.is_file():
         raise UserError(f"{path}: not found; {plan.target.name} shows more than accuracies by round; {hint}")
     table = pd.read_csv(path, keep_default_na=False)
@@ -60,6 +60,7 @@ def read(plan: TargetPlan, folder: Path, command: str) -> tuple[TargetPlan, pd.D
     table = table[[tuple(map(str, row)) in wanted for row in table[RUN_COLUMNS].to_numpy()]]
     table = table[table["series"].isin([TRAINED, *plan.grid.compare.methods])]
     if table.empty:
-        raise UserError(f"{path}: expected rows of {'; '.join(', '.join(key) for key in wanted)}, found none; {hint}")
+        rows = "; ".join(", ".join(f"{name} {v}" for name, v in zip(RUN_COLUMNS, key) if v) for key in wanted)
+        raise UserError(f"{path}: expected rows of {rows}, found none; {hint}")
     absent = [f"{name}: not recorded" for name in plan.grid.compare.methods if name not in set(table["series"])]
     return replace(plan, missing=(*plan.missing, *absent)), table

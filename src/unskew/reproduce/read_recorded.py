@@ -41,7 +41,7 @@ def read(target: Target, options: ReproduceOptions, folder: Path) -> tuple[Targe
     keys = _recorded_keys(plan, widened, rows)
     if not keys:
         raise UserError(f"{target.name}: no matching rows in {rows.folder}; {_recorded_values(rows)}\n"
-                        f"run it: {command}")  # fmt: skip
+                        f"to record it, run: {command}")  # fmt: skip
     missing, absent = describe_missing(plan, {cell.name for cell in requested.grid.cells}, keys)
     recorded = tuple(cell for cell in plan.grid.cells if cell.name in keys)
     runs = tuple((cell, rows.run(keys[cell.name], cell)) for cell in recorded)

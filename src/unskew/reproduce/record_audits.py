@@ -1,7 +1,8 @@
-"""Write the attacks' results on the runs of a target as rows of `results/<paper>/leak.csv`.
+"""Copy the saved audits of a target's runs into `results/<paper>/leak.csv` (`unskew reproduce --record`).
 
-Runs that recorded messages are attacked while a figure is drawn. The column `defence` has the settings of the method
-that a run changed, so that FLea with and without its decorrelation are distinct.
+Attacks nothing itself: `unskew audit` or `figures/feature_leaks.py` did. Runs without an audit are skipped. The column
+`defence` has the settings of the method that a run changed, so that FLea with and without its decorrelation are
+distinct.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class RecordedRun(LoadedRun):
 
     def _table(self, name: str) -> pd.DataFrame:
         if name != "metrics":
-            raise UserError(f"{self.folder}: expected {name}, found only accuracy and loss by round; run it")
+            raise UserError(f"{self.folder}: expected {name}, found accuracy and loss alone; run the experiment")
         return self.curve
 
 
@@ -68,7 +68,7 @@ def load_recorded(folder: Path, paper: str, command: str) -> RecordedRuns:
     path = folder / paper
     for name in FILES:
         if not (path / name).is_file():
-            raise UserError(f"--recorded: expected {name} in {path}, found none; run it: {command}")
+            raise UserError(f"--recorded: expected {name} in {path}, found none; to record it, run: {command}")
     lines, curves = (pd.read_csv(path / name, dtype=str, keep_default_na=False) for name in FILES)
     for name, frame in zip(FILES, (lines, curves)):
         if absent := [column for column in KEY if column not in frame]:

@@ -31,7 +31,7 @@ class AvailableColumns:
 
 
 def columns_on_disk(data: Mapping[str, str], chosen: bool, data_dir: Path | None) -> AvailableColumns:
-    """The columns whose data are in the data folder. data: label of a column -> its dataset.
+    """The columns whose data are in the dataset folder. data: label of a column -> its dataset.
 
     chosen: whether the user chose the columns; if not, stand-ins are used only for data that are not in the folder.
     """

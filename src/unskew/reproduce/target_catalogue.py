@@ -1,4 +1,4 @@
-"""All tables and figures of the five papers."""
+"""The tables and figures of the five papers as `Target`s, read from `papers/catalogue.yaml`, and lookup by name."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Target:
 
     paper: str
     key: str  # table3-lda, figure2
-    kind: str
+    form: str  # table, leak, cost, text, figure, pictures, drawing or description
     title: str
-    own: str  # the method that the paper proposes in it
+    proposed: str  # the method that the paper proposes in it
     numbers: str = ""
 
     @property
@@ -54,7 +54,7 @@ def papers() -> dict[str, str]:
 def targets() -> dict[str, Target]:
     """Targets by name, in the papers' order."""
     catalogue = [
-        Target(paper, key, **{"own": entry["own"]} | about)
+        Target(paper, key, **{"proposed": entry["proposed"]} | about)
         for paper, entry in yaml.safe_load(read_text("catalogue.yaml")).items()
         for key, about in entry["targets"].items()
     ]
@@ -72,6 +72,6 @@ def find(name: str) -> Target:
         )
     target = known[name]
     if target.recipe is None:
-        reason = f"it is a {target.kind}" if target.kind in NOT_RUNNABLE else "it has no recipe yet"
+        reason = f"it is a {target.form}" if target.form in NOT_RUNNABLE else "it has no recipe yet"
         raise UserError(f"{name}: there is nothing to run: {reason}; `unskew reproduce` lists what can be run")
     return target

@@ -89,9 +89,9 @@ def make(target: Target, options: ReproduceOptions, data_dir: Path | None = None
             f"--draws: {target.name} is a figure, which shows one draw of the split; choose it with partition.seed=N"
         )
     chosen = select(target, options, data_dir)
-    stand_ins = {label: stands_for(label) for label in chosen.changes if target.is_figure}
-    pairs = [(label, original) for label, original in stand_ins.items() if original in chosen.changes]
-    both = [f"{label} stands in for {original}" for label, original in pairs if original]
+    substitutes = {label: stands_for(label) for label in chosen.changes if target.is_figure}
+    pairs = [(label, original) for label, original in substitutes.items() if original in chosen.changes]
+    both = [f"{label} is the substitute for {original}" for label, original in pairs if original]
     if both:
         raise UserError(f"--only: {both[0]}; a figure shows only one of them")
     if not chosen.changes or not chosen.methods:

@@ -24,8 +24,8 @@ class TargetStatus:
 
 def status_of(target: Target, data_dir: Path | None = None) -> TargetStatus:
     """The status of `unskew reproduce TARGET` without options."""
-    if target.kind in NOT_RUNNABLE:
-        return TargetStatus("-", (f"a {target.kind}, nothing to run",))
+    if target.form in NOT_RUNNABLE:
+        return TargetStatus("-", (f"a {target.form}, nothing to run",))
     if target.recipe is None:
         return TargetStatus(NOT_YET, ("no recipe", *_methods(target)))
     if target.is_figure and target.name not in FIGURES:

@@ -128,7 +128,7 @@ def _column_notes(comparison: PaperComparison) -> list[str]:
         )
     if _has_leads(comparison):
         lines.append(
-            f"{comparison.own} − method: mean of the n paired differences, with its 95 % interval if n is at least 2."
+            f"{comparison.proposed} − method: mean of the n paired differences; with its 95 % interval if n > 1."
         )
     return lines
 
@@ -159,7 +159,7 @@ def _rank_remarks(order: RankCorrelation) -> list[str]:
     if not order.methods:  # the paper has no number for them
         return []
     if not order.shared:
-        return [f"{name} undefined: no repetition (a seed on a draw) is common to all {order.methods} methods"]
+        return [f"{name} undefined: its {order.methods} methods share no repetition (the same seed on the same split)"]
     if not math.isfinite(order.rho):
         return [f"{name} undefined for {order.methods} methods"]
     shared = f", on the {order.shared} of {order.total} repetitions that all of them have"
@@ -185,7 +185,7 @@ def _table_cells(comparison: PaperComparison) -> tuple[list[str], list[list[str]
         *["speed-up", "paper's"] * has_speedups,
     ]
     leads = _has_leads(comparison)
-    head += [f"{comparison.own} − method"] * leads
+    head += [f"{comparison.proposed} − method"] * leads
     rows = []
     for cell in comparison.cells:
         paper = spread(cell.printed.mean, cell.printed.std or math.nan, 2) if cell.printed else "–"

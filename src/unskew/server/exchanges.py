@@ -14,7 +14,7 @@ from unskew.server.expected_replies import ContractForRows
 from unskew.server.inbox import Inbox
 from unskew.server.ledger_entries import log_model
 from unskew.server.snapshot import RoundReport, Snapshot
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 if TYPE_CHECKING:
     from unskew.server.federation import Federation

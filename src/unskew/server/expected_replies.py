@@ -13,7 +13,7 @@ from unskew.engines.engine import one_thread
 from unskew.models.model import Model
 from unskew.protocol.method import Method, Task
 from unskew.wire.contract import Contract, RefusedError
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 # If the contract for this few rows equals that for the most rows reported so far, it does not depend on their number.
 FEW_ROWS = 1

@@ -37,7 +37,7 @@ from unskew.server.sampling import Sampling
 from unskew.server.snapshot import RoundReport, Snapshot
 from unskew.server.stand_ins import train_stand_ins
 from unskew.wire.ledger import Ledger, RecordFilter, record_no_values
-from unskew.wire.message import ClientReply, CohortReply, LossTerms, Received
+from unskew.wire.requests_and_replies import ClientReply, CohortReply, LossTerms, Received
 
 if TYPE_CHECKING:
     from unskew.engines.engine import Engine

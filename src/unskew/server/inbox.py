@@ -29,7 +29,7 @@ from unskew.server.round_messages import RoundMessages, in_declared_order, is_fi
 from unskew.server.snapshot import Refusal, RoundReport, Snapshot
 from unskew.wire.contract import RefusedError
 from unskew.wire.ledger import row_count_tensor
-from unskew.wire.message import ClientReply, CohortReply, LossTerms, decode_reply, reply_header
+from unskew.wire.requests_and_replies import ClientReply, CohortReply, LossTerms, decode_reply, reply_header
 
 SharesByPart = dict[str, tuple[Declared, ContractForRows, RoundMessages]]
 MAX_REASON = 300  # characters, because a reason may quote names that a client chose
@@ -143,7 +143,7 @@ class Inbox:
         if self.policy.on_bad_loss == "refuse" and not is_finite({"": dict(reply.terms)}):
             self.bad_losses.add(reply.client)
             bad = [f"{name} {float(term)}" for name, term in reply.terms.items() if not bool(torch.isfinite(term))]
-            raise RefusedError(f"loss: expected finite terms, found {', '.join(bad)}; try a lower local.lr")
+            raise RefusedError(f"loss: expected finite terms, found {', '.join(bad)}")
         opened, sent_model = message, self.snap.model
         if self.phase == "train":
             opened = unsealed(message, self.method, sent_model, self.trained_names)

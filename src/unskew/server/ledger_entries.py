@@ -12,7 +12,7 @@ from unskew.protocol.part import Artefact
 from unskew.server.reply_policy import Declared
 from unskew.server.snapshot import Snapshot
 from unskew.wire.ledger import row_count_tensor
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 MODEL = Artefact("weights", reduce="mean")
 SAMPLES = Artefact("counts", reduce="sum")

@@ -8,7 +8,7 @@ from itertools import islice
 import torch
 
 from unskew.base.errors import UserError
-from unskew.wire.message import LossTerms
+from unskew.wire.requests_and_replies import LossTerms
 
 
 class NotFiniteError(UserError):
@@ -36,7 +36,4 @@ def check_loss_terms(round: int, by_client: dict[int, dict[str, float]]) -> None
     for client, parts in by_client.items():
         if not all(map(math.isfinite, parts.values())):
             bad = ", ".join(f"{part} {value}" for part, value in parts.items() if not math.isfinite(value))
-            raise NotFiniteError(
-                f"round {round}, client {client}: expected finite loss terms, found {bad}; lower local.lr, or continue "
-                "without such replies with on_bad_loss=refuse"
-            )
+            raise NotFiniteError(f"round {round}, client {client}: expected finite loss terms, found {bad}")

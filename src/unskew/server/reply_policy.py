@@ -49,8 +49,8 @@ def check_shared(shared: Message, contracts: dict[str, Contract]) -> None:
     """Refuse artefacts of exchanges after training with other names, types or shapes than agreed."""
     expected = {part: contract for part, contract in contracts.items() if contract.specs}
     if not isinstance(shared, dict) or shared.keys() != expected.keys():
-        found = _part_names(shared) if isinstance(shared, dict) else type(shared).__name__
-        raise RefusedError(f"exchanges after training: expected {_part_names(expected)}, found {found}")
+        sent = _part_names(shared) if isinstance(shared, dict) else type(shared).__name__
+        raise RefusedError(f"exchanges after training: expected {_part_names(expected)}, found {sent}")
     for part, contract in expected.items():
         contract.check({part: shared[part]})
 
@@ -62,8 +62,8 @@ def _part_names(by_part: Mapping[str, object]) -> str:
 def check_terms(terms: State, method: Method) -> None:
     """Refuse terms other than a number of a part with a loss (`ce`) and the numbers that it logs (`flea kd`)."""
     if not isinstance(terms, dict) or len(terms) > MAX_TERMS:
-        found = f"{len(terms)} of them" if isinstance(terms, dict) else type(terms).__name__
-        raise RefusedError(f"loss terms: expected at most {MAX_TERMS} by name, found {found}")
+        size = f"{len(terms)} of them" if isinstance(terms, dict) else type(terms).__name__
+        raise RefusedError(f"loss terms: expected at most {MAX_TERMS} by name, found {size}")
     parts = {part.name for part in method.parts if type(part).loss is not Part.loss}
     for name, term in terms.items():
         part, _, number = name.partition(" ")
@@ -71,8 +71,8 @@ def check_terms(terms: State, method: Method) -> None:
         if not known:
             raise RefusedError(f"loss terms: expected a number of one of the parts, found {name[:40]!r}")
         if not isinstance(term, Tensor) or term.ndim or term.dtype not in TERM_DTYPES:
-            found = f"{term.dtype} {list(term.shape)}" if isinstance(term, Tensor) else type(term).__name__
-            raise RefusedError(f"loss terms: expected one floating-point number for {name[:40]!r}, found {found}")
+            form = f"{term.dtype} {list(term.shape)}" if isinstance(term, Tensor) else type(term).__name__
+            raise RefusedError(f"loss terms: expected one floating-point number for {name[:40]!r}, found {form}")
 
 
 def unsealed(message: Message, method: Method, model: State, trained_names: tuple[str, ...]) -> Message:

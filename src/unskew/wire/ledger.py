@@ -1,6 +1,6 @@
-"""The ledger of one round: an entry for each artefact sent, with client, direction, kind and bytes.
+"""Everything sent in one round: an entry per artefact with client, direction, kind and bytes; its value if recorded.
 
-It also keeps the run's totals. Costs, exposure and the audit rely on it alone.
+Also the run's total bytes, and which clients already hold a broadcast that is sent again only when it has changed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Ledger:
         self, round: int, phase: str, clients: Iterable[int], part: str, name: str, artefact: Artefact, value: Value
     ) -> None:
         """The server sent the same artefact to several clients; a lasting one only to those without a current copy."""
-        receivers = self._without_copy(f"{part}/{name}", clients, value) if artefact.lasting else clients
+        receivers = self._add_holders(f"{part}/{name}", clients, value) if artefact.lasting else clients
         kind, size = artefact.kind, size_in_bytes(value)
         new = [LedgerEntry(round, phase, k, "down", part, name, kind, size) for k in receivers]
         self.bytes_down += size * len(new)
@@ -103,7 +103,7 @@ class Ledger:
             if self.should_record(entry.round, entry.client)
         ]
 
-    def _without_copy(self, name: str, clients: Iterable[int], value: Value) -> list[int]:
+    def _add_holders(self, name: str, clients: Iterable[int], value: Value) -> list[int]:
         """The clients that do not hold this value yet; from now on they do."""
         digest = fingerprint(value)
         record = self.holders.get(name)

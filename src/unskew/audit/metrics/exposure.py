@@ -31,6 +31,7 @@ def exposure(ledger: pd.DataFrame, kind: str, clients: int, pool: Pool = "latest
     pools: dict[str, tuple[object, set[int]]] = {}  # part -> round and phase of its latest uploads, clients in the pool
     last = int(ledger["round"].max()) if len(ledger) else 0
     by_round = np.zeros(last + 1)
+    # Uploads of a reply that the server refused are never broadcast.
     refused = ledger.loc[ledger["kind"] == REFUSED, ["round", "phase", "client"]].apply(tuple, axis=1)
     sent = ledger[["round", "phase", "client"]].apply(tuple, axis=1) if len(refused) else refused
     ledger = ledger[~(sent.isin(set(refused)) & (ledger["direction"] == "up"))] if len(refused) else ledger

@@ -33,7 +33,7 @@ LAYERS = (
 
 
 def lpips(true: Tensor, recovered: Tensor, root: Path | None = None) -> MetricValues | SkippedMetric:
-    """LPIPS of each image [1 or 3, H, W] with pixels in [0, 1]. root: the data folder, by default $UNSKEW_DATA."""
+    """LPIPS of each image [1 or 3, H, W] with pixels in [0, 1]. root: the dataset folder, by default $UNSKEW_DATA."""
     check_pair(true, recovered)
     if true.ndim != 4 or true.shape[1] not in (1, 3) or min(true.shape[2:]) < MIN_SIDE:
         size = " × ".join(map(str, true.shape[1:]))
@@ -42,7 +42,7 @@ def lpips(true: Tensor, recovered: Tensor, root: Path | None = None) -> MetricVa
         )
     path = data_root(root) / FILE
     if not path.is_file():
-        return SkippedMetric("lpips", f"no weights at {path}; copy {FILE} into the data folder ($UNSKEW_DATA)")
+        return SkippedMetric("lpips", f"no weights at {path}; copy {FILE} into the dataset folder ($UNSKEW_DATA)")
     weights = {name: leaf.to(true.device) for name, leaf in _read(path).items()}
     with torch.no_grad():
         return MetricValues("lpips", "alex", _distance(weights, true, recovered).double())

@@ -1,4 +1,4 @@
-"""Result of a metric: one value per image and the scale it was measured on, or why the metric was skipped.
+"""Result of a metric: one value per image and what it was measured on (`space`), or why the metric was skipped.
 
 Also the shape check that the image metrics share.
 """
@@ -14,7 +14,7 @@ from unskew.base.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class MetricValues:
-    """One value per image. space: the range, normalisation or backbone without which the value means nothing."""
+    """One value per image. space: what it was measured on (pixel range, normalisation, backbone)."""
 
     metric: str
     space: str

@@ -96,7 +96,7 @@ def _plot(rows: pd.DataFrame, metric: str, runs: pd.DataFrame, renderer: FigureR
     missing = f" Not shown because not attacked: {listed(not_attacked)}." if not_attacked else ""
     falls = not metric_title(metric).rises
     several = pareto_front(rows["leak"].to_numpy(float), rows["accuracy"].to_numpy(float), falls).sum() > 1
-    front = " No run is both more accurate and leaks less than one on the dashed line." if several else ""
+    front = " No run is both more accurate and less leaky than one on the dashed line." if several else ""
     space = str(rows["space"].iloc[0])
     return renderer.draw(
         partial(pareto, rows, axis, falls, line_styles(["", *names])),

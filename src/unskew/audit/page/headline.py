@@ -17,8 +17,8 @@ CAUTION = (
     "may succeed."
 )
 STATES = {
-    "recovered": "attacked and recovered",
-    "resisted": "attacked and resisted, at this budget",
+    "recovered": "recovered",
+    "resisted": "not recovered, at this budget",
     "unknown": "not attacked",
 }
 MAX_OUTCOMES = 4  # clauses in the headline
@@ -44,7 +44,7 @@ def headline(best: pd.DataFrame, verdicts: tuple[KindVerdict, ...]) -> Finding:
     if len(clauses) > MAX_OUTCOMES:  # keep both ends: the largest and the smallest leak
         clauses = [*clauses[: MAX_OUTCOMES - 1], "…", clauses[-1]]
     if with_context := runs_with_identified_context(best):
-        clauses.append(f"where pictures were taken can be inferred from what {listed(with_context)} sent")
+        clauses.append(f"whether an image carries the marker can be inferred from what {listed(with_context)} sent")
     top = rows.iloc[int(rows["top"].fillna(-1.0).to_numpy().argmax())]
     closest = (
         ""

@@ -21,7 +21,7 @@ from unskew.engines.engine import AddUp, ConfusionScore, EngineContext, one_thre
 from unskew.engines.loop.workers import Workers, can_fork
 from unskew.engines.padding import PaddingCount
 from unskew.protocol.server_view import StandIn
-from unskew.wire.message import ClientReply, Received, Request
+from unskew.wire.requests_and_replies import ClientReply, Received, Request
 
 CHUNK = 500  # rows scored per request
 REPLY_FIELDS = ("message", "terms", "shared")  # of a ClientReply, by which a worker names its tensors

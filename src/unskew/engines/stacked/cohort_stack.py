@@ -30,7 +30,7 @@ from unskew.protocol.client_view import ClientFacts
 from unskew.protocol.method import Method
 from unskew.protocol.optimiser import DEFAULT_GRADIENT_RULE, GradientRule, optimiser_slots
 from unskew.protocol.work import Work
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 FILL_BYTES = 256 * 2**20  # of batches that are made at once
 RoundInputs = tuple[Method, Received, Tree, ClientFacts]

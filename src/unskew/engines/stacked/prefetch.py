@@ -7,7 +7,7 @@ from typing import Any
 from unskew.client.feed import BatchFeed, ClientPlan, Planner, longest_first
 from unskew.engines.engine import EngineContext
 from unskew.protocol.part import Part
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 
 class Prefetch:

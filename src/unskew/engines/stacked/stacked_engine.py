@@ -39,7 +39,7 @@ from unskew.protocol.method import Method
 from unskew.protocol.part import Part
 from unskew.protocol.server_view import StandIn
 from unskew.protocol.work import Work
-from unskew.wire.message import ClientReply, CohortReply, Received, replies_one_by_one
+from unskew.wire.requests_and_replies import ClientReply, CohortReply, Received, replies_one_by_one
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from unskew.engines.stacked.cuda_graph import CudaGraph, new_pool
 from unskew.models.model import Model
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 ROW_GROUPS = 20  # groups of rows, each in place of a client
 CHUNK = 1000  # rows scored at once; their graphs hold 3.4 GiB for mobilenet_v2, in proportion to the rows

@@ -60,7 +60,7 @@ def loss_curves(frame: pd.DataFrame, part: str, styles: LineStyles, width: float
 
 @styled
 def dropped_curves(frame: pd.DataFrame, styles: LineStyles, width: float = NARROW) -> Figure:
-    """Clients left out so far, mean over seeds. frame: method, seed, round, value."""
+    """Refused replies so far, mean over seeds. frame: method, seed, round, value."""
     seeds = frame.groupby("method")["seed"].nunique()
     axes = _axes(frame, width, 190)
     for method, rows in frame.groupby("method", sort=False):
@@ -68,7 +68,7 @@ def dropped_curves(frame: pd.DataFrame, styles: LineStyles, width: float = NARRO
         colour, dashes = styles[str(method)]
         axes.step(so_far.index, so_far, where="post", color=colour, linestyle=dashes, gid=f"line {method}")
     _label_ends(axes, styles)
-    y_title(axes, "clients left out so far")
+    y_title(axes, "refused replies so far")
     return figure_of(axes)
 
 

@@ -45,7 +45,7 @@ DETAILS = (
     ),
     ReportSection(
         "Communication",
-        "Bytes from the ledger. Everything except the weights is extra cost of the method.",
+        "Bytes from the ledger. Everything except the weights and the number of rows is an extra cost of the method.",
         cost_sections.traffic,
     ),
     ReportSection(

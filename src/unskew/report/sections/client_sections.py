@@ -15,14 +15,14 @@ from unskew.report.report_panel import TEST_NOT_USED, FigureRenderer, ReportPane
 
 def holdings(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
     """The data of each client, for the first seed."""
-    counts, seed = plot_frames.holdings(setting.first), setting.first.config.seed
+    counts, seed = plot_frames.label_counts_by_client(setting.first), setting.first.config.seed
     skew = label_skew.summary(counts.to_numpy())
     merged = " Each column averages several clients." if len(counts) > heat_maps.MAX_COLUMNS else ""
     drawings = [
         renderer.draw(
             partial(heat_maps.holdings_map, counts, setting.classes),
             f"Share of each class at each of {len(counts)} clients",
-            f"A column with a single strong cell is a client that holds only one class. Full colour: "
+            f"A column with a single strong cell is a client that holds only one class. Darkest: "
             f"{100 * heat_maps.shares_of(counts).max():.0f} %. Seed {seed}.{merged}",
         ),
         renderer.draw(
@@ -79,7 +79,7 @@ def classes(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
             ),
             f"{entry.label}: accuracy by class and round",
             f"At the end, class {weak} is weakest ({last[weak]:.0f} %) and class {strong} strongest "
-            f"({last[strong]:.0f} %). Full colour: 100 %.",
+            f"({last[strong]:.0f} %). Darkest: 100 %.",
         )
         drawings.append(drawing)
     return ReportPanel(setting.name, drawings, [TEST_NOT_USED] if setting.rounds_selected else [])
@@ -98,7 +98,7 @@ def predictions(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
             partial(heat_maps.class_rounds, table, names, f"{label}: share of predictions", top),
             f"{label}: share of the predictions that go to each class, by round",
             f"At the end, class {most} is predicted most often ({last[most]:.0f} %); the highest share in any round is "
-            f"{table.max().max():.0f} %. Full colour: {top:.0f} %.",
+            f"{table.max().max():.0f} %. Darkest: {top:.0f} %.",
         )
         drawings.append(drawing)
     return ReportPanel(setting.name, drawings)

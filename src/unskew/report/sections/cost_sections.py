@@ -1,4 +1,4 @@
-"""Costs: bytes, loss terms, clients left out, time."""
+"""Costs: bytes, loss terms, refused replies, time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_REASONS = 5  # to show
 
 def traffic(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
     """Bytes from the ledger."""
-    frame, clients = plot_frames.traffic(setting), len(plot_frames.holdings(setting.first))
+    frame, clients = plot_frames.traffic(setting), len(plot_frames.label_counts_by_client(setting.first))
     if frame.empty:
         return ReportPanel(setting.name, notes=["Nothing was sent."])
     up = frame[frame["direction"] == "up"].groupby("method")["bytes"].sum()
@@ -32,7 +32,7 @@ def traffic(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
 
 
 def losses(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
-    """A figure per part that has a loss, and clients left out."""
+    """A figure per part that has a loss, and refused replies."""
     frame, dropped = plot_frames.losses(setting), plot_frames.dropped(setting)
     colours = line_styles([entry.label for entry in setting.entries])
     panel = ReportPanel(setting.name)
@@ -48,12 +48,12 @@ def losses(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
     panel.notes += _refusals(setting)
     if dropped.empty:
         if not panel.notes:
-            panel.notes.append("No client was left out: every reply had the expected form and only finite numbers.")
+            panel.notes.append("No reply was refused: every reply had the expected form and only finite numbers.")
         return panel
     drawing = renderer.draw(
         partial(round_curves.dropped_curves, dropped, colours),
-        "Clients left out so far by round",
-        "Clients whose reply was refused. The most frequent reason is a non-finite number, a sign of divergence.",
+        "Refused replies so far, by round",
+        "The notes below give the reasons. A number that is not finite usually means that training diverged.",
     )
     panel.drawings.append(drawing)
     return panel
@@ -101,7 +101,8 @@ def _padding(setting: Setting) -> str:
     known = {label: [100 * float(s) for s in values if s is not None] for label, values in shares.items()}
     means = {label: sum(values) / len(values) for label, values in known.items() if values}
     if not means:
-        return "The share of padding was not recorded."
+        return "The share of padding rows was not recorded."
     if max(means.values()) < 0.05:
-        return "None of the work was padding."
-    return f"Share of padding in the work: {', '.join(f'{name} {share:.1f} %' for name, share in means.items())}."
+        return "No padding rows were computed."
+    each = ", ".join(f"{name} {share:.1f} %" for name, share in means.items())
+    return f"Padding rows, as a share of all computed rows: {each}."

@@ -1,6 +1,7 @@
 """FLea's figure 3: features by class before and after local training, and their Davies-Bouldin scores.
 
-    (1)  DB = mean_c max_{d != c} (S_c + S_d) / M_cd     S_c: mean distance to the centre of class c, M_cd: of centres
+    (1)  DB = mean_c max_{d != c} (S_c + S_d) / M_cd     S_c: mean distance to the centre of class c;
+                                                         M_cd: distance between the centres of c and d
 
 Clients with few and with many randomly drawn rows train the run's final model, with the run's local settings.
 """
@@ -27,9 +28,10 @@ from unskew.reproduce.figures.figure_style import INK, legend_right, panels, wit
 from unskew.reproduce.figures.paper_figure import caption, check_not_empty
 from unskew.reproduce.target_cells import FinishedCell
 from unskew.results.trained_model import server_model
-from unskew.wire.message import Received, replies_one_by_one
+from unskew.wire.requests_and_replies import Received, replies_one_by_one
 
 COLUMNS = ["dataset", "series", "seed", "panel", "case", "when", "split", "label", "x", "y"]
+# name: rows per client, clients, rows that all clients share
 CASES = {"5000 rows": (5000, 10, 0), "100 rows": (100, 50, 0), "100 + 1000 shared": (100, 50, 1000)}
 ROWS, POINTS = 2000, 800  # rows for a score, rows in a map
 BARS = (("before", "test"), ("after", "train"), ("after", "test"), ("aggregated", "test"))
@@ -42,16 +44,16 @@ def data(runs: list[FinishedCell]) -> pd.DataFrame:
     Panel db: y is the score, averaged over the clients. Panel map: x, y are the t-SNE coordinates of test rows.
     """
     rows: list[tuple] = []
-    for p in runs:
-        at = (p.run.config.data.name, p.method, p.seed)
+    for cell in runs:
+        key = (cell.run.config.data.name, cell.method, cell.seed)
 
         def add_row(
-            panel: str, case: str, when: str, split: str, y: float, x: float = 0.0, label: int = -1, at: tuple = at
+            panel: str, case: str, when: str, split: str, y: float, x: float = 0.0, label: int = -1, key: tuple = key
         ) -> None:
-            rows.append((*at, panel, case, when, split, label, round(float(x), 2), round(float(y), 3)))
+            rows.append((*key, panel, case, when, split, label, round(float(x), 2), round(float(y), 3)))
 
-        replayed = replay_run(p.run, data_dir=p.data_dir)
-        start = dict(server_model(p.run).state_dict())
+        replayed = replay_run(cell.run, data_dir=cell.data_dir)
+        start = dict(server_model(cell.run).state_dict())
         start = {n: start.get(n, t).to(replayed.context.device) for n, t in replayed.context.model.initial.items()}
         _add_map(replayed, start, "before", "", add_row)
         for case in CASES:
@@ -96,8 +98,8 @@ def _assign_rows(total: int, rows: int, clients: int, shared: int, seed: int) ->
 
 def _features(context: EngineContext, state: State, x: Tensor) -> np.ndarray:
     with torch.no_grad():
-        parts = [FrozenModel(context.model, state, context.client_rows.prepare(some)).at(context.model.feature)
-                 for some in torch.split(x, 500)]  # fmt: skip
+        parts = [FrozenModel(context.model, state, context.client_rows.prepare(chunk)).at(context.model.feature)
+                 for chunk in torch.split(x, 500)]  # fmt: skip
     return torch.cat(parts).flatten(1).float().cpu().numpy()
 
 
@@ -143,9 +145,9 @@ def draw(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
 def _draw_bars(axes: Axes, rows: pd.DataFrame, cases: list[str]) -> None:
     colours = ("#9aa0a6", "#9cc7e6", "#1f77b4", "#08305c")
     for number, ((when, split), colour) in enumerate(zip(BARS, colours)):
-        some = rows[(rows["when"] == when) & (rows["split"] == split)].set_index("case")["y"]
+        scores = rows[(rows["when"] == when) & (rows["split"] == split)].set_index("case")["y"]
         positions = [i + 0.2 * (number - 1.5) for i in range(len(cases))]
-        bars = axes.bar(positions, [some[c] for c in cases], width=0.18, color=colour, label=f"{when}, {split}")
+        bars = axes.bar(positions, [scores[c] for c in cases], width=0.18, color=colour, label=f"{when}, {split}")
         bars[0].set_gid(f"bars {when} {split}")
     axes.set_xticks(range(len(cases)), [case.replace(" + ", "\n+ ") for case in cases])
     axes.set_title("Davies-Bouldin score", loc="left", pad=8, color=INK)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from unskew.report.figures.heat_maps import MAX_NAMED
-from unskew.report.plot_frames import holdings
+from unskew.report.plot_frames import label_counts_by_client
 from unskew.reproduce.figures.figure_style import INK, MUTED, panels, with_figure_style
 from unskew.reproduce.figures.paper_figure import (
     caption,
@@ -53,7 +53,7 @@ def trained(run: LoadedRun) -> pd.DataFrame:
     ledger = run.ledger
     sent = (ledger["phase"] == "train") & (ledger["direction"] == "down") & (ledger["part"] == "model")
     sampled = ledger.loc[sent, ["round", "client"]].drop_duplicates()
-    return sampled.join(holdings(run), on="client").drop(columns="client").groupby("round").sum()
+    return sampled.join(label_counts_by_client(run), on="client").drop(columns="client").groupby("round").sum()
 
 
 def _tidy(cell: FinishedCell, series: str, table: pd.DataFrame) -> pd.DataFrame:
@@ -69,17 +69,17 @@ def draw(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Figure:
     check_not_empty(frame, name)
     available = list(frame["series"].unique())
     series = in_recipe_order([TRAINED, *recipe_labels(name)[0]], available)
-    shown = [one for one in series if one in available]
-    absent = missing_series(series, [""], [(one, "") for one in available])
+    shown = [each for each in series if each in available]
+    absent = missing_series(series, [""], [(each, "") for each in available])
     content = "Darker: more rows of that label. One column per round; empty rounds were not evaluated."
     figure, panel_axes = panels(
         len(shown), 1, (720.0, 150.0), title, caption(frame, content, absent, note), _left_margin(frame), 120
     )
-    top = frame.loc[frame["series"] != TRAINED, "count"].max()
-    for axes, one in zip(panel_axes, shown):
-        rows = frame[frame["series"] == one]
-        words = "training rows of the sampled clients" if one == TRAINED else f"{one}: predictions on the test set"
-        _draw_map(axes, rows, words, rows["count"].max() if one == TRAINED else top)
+    vmax = frame.loc[frame["series"] != TRAINED, "count"].max()
+    for axes, each in zip(panel_axes, shown):
+        rows = frame[frame["series"] == each]
+        heading = "training rows of the sampled clients" if each == TRAINED else f"{each}: predictions on the test set"
+        _draw_map(axes, rows, heading, rows["count"].max() if each == TRAINED else vmax)
     panel_axes[-1].set_xlabel("communication round")
     return figure
 
@@ -88,12 +88,12 @@ def _left_margin(frame: pd.DataFrame) -> float:
     return 34.0 + 7 * min(max(len(str(name)) for name in frame["name"]) + 2, 16)
 
 
-def _draw_map(axes: Axes, rows: pd.DataFrame, title: str, top: float) -> None:
+def _draw_map(axes: Axes, rows: pd.DataFrame, title: str, vmax: float) -> None:
     table = rows.pivot(index="label", columns="round", values="count")
     first, last, labels = int(table.columns.min()), int(table.columns.max()), len(table)
     table = table.reindex(columns=range(first, last + 1))
     extent = (first - 0.5, last + 0.5, labels - 0.5, -0.5)
-    image = axes.imshow(table, COLOURS, aspect="auto", interpolation="none", extent=extent, vmin=0, vmax=top)
+    image = axes.imshow(table, COLOURS, aspect="auto", interpolation="none", extent=extent, vmin=0, vmax=vmax)
     axes.set_title(title, loc="left", pad=6, color=INK)
     axes.set_ylabel("label")
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))

@@ -15,7 +15,7 @@ from unskew.reproduce.figures.paper_figure import caption, check_not_empty
 from unskew.reproduce.target_cells import FinishedCell
 from unskew.results import recorded_messages
 from unskew.results.recorded_messages import RecordedRound
-from unskew.wire.message import Received
+from unskew.wire.requests_and_replies import Received
 
 COLUMNS = ["dataset", "series", "seed", "panel", "batch", "label", "count"]
 EPOCHS = 2

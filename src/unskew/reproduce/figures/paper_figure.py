@@ -46,7 +46,7 @@ def check_not_empty(frame: pd.DataFrame, name: str) -> None:
     """Refuse a table without rows."""
     if frame.empty:
         raise UserError(
-            f"{name}: expected at least one finished run to draw, found none; run it: unskew reproduce {name}"
+            f"{name}: expected at least one finished run to draw, found none; type: unskew reproduce {name}"
         )
 
 

@@ -13,9 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Numbers per iteration of a row that does not fit: with large programs few run at once, and the cache holds their rows.
+# Elements per iteration for rows too long for registers: large blocks mean few programs, whose rows stay in the cache.
 LOOP_BLOCK = 8192
-MAX_IN_REGISTERS = 32768  # numbers of a row that fits into registers; half of it where two rows are needed
+MAX_IN_REGISTERS = 32768  # elements of a row that fits into registers; half of it where two rows are needed
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Messages between server and client: requests with model and broadcasts go down, replies come up."""
+"""Requests to clients and their replies, one by one or stacked by cohort, and the encoding of both as bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unskew.base.tree import Message, Rows, State, Tree, flatten, unflatten, uns
 from unskew.wire.contract import HEADER_BYTES, RefusedError
 
 LENGTH_PREFIX = struct.Struct("<I")  # the header's length, which precedes the header
-MAX_DEPTH = 6  # levels of names: section, part, artefact, and tensors that nest once
+MAX_DEPTH = 6  # levels of names: section, part, artefact, and at most two for tensors
 
 
 class Received(NamedTuple):
@@ -194,7 +194,7 @@ def _nest(body: State) -> dict[str, Any]:
         while "/" in prefix:
             prefix = prefix.rpartition("/")[0]
             if prefix in body:  # a name cannot be both a tensor and a dict
-                raise RefusedError(f"tensors: expected names that nest, found {prefix!r} and {name!r}")
+                raise RefusedError(f"tensors: expected no name that begins with another, found {prefix!r} and {name!r}")
     return unflatten(body, MAX_DEPTH)
 
 

@@ -7,14 +7,15 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runner.conftest import Command
 from runner.test_killed import PATIENCE, is_alive, wait_for
+from unskew.base import file_lock
 from unskew.compare import grid as grids
 from unskew.compare import process_pool, run_grid
 from unskew.compare.folder_lock import lock_folder
@@ -32,19 +33,19 @@ def test_a_comparison_that_waits_for_the_lock_keeps_its_own_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first deletes its empty log at its end; that must not be the log of the second."""
-    waits, slept = threading.Event(), time.sleep
-
-    def sleep(seconds: float) -> None:
-        waits.set()
-        slept(seconds)
+    waits, lock = threading.Event(), file_lock.lock
 
     def second() -> None:
-        with lock_folder(tmp_path) as (_, log):
+        with lock_folder(tmp_path) as log:
             os.write(log.fileno(), b"a traceback")
 
-    monkeypatch.setattr("unskew.compare.folder_lock.time.sleep", sleep)
+    def lock_and_report(*args: Any) -> Any:
+        waits.set()
+        return lock(*args)
+
     with ThreadPoolExecutor(1) as other:
         with lock_folder(tmp_path):
+            monkeypatch.setattr(file_lock, "lock", lock_and_report)
             ended = other.submit(second)
             assert waits.wait(PATIENCE)
         ended.result(PATIENCE)
@@ -102,3 +103,17 @@ def test_old_outputs_are_deleted_before_the_first_cell_runs(
     )
     assert unskew("compare", many, *SMALL, "--out", grid_folder).code == 2
     assert {path.name for path in grid_folder.iterdir()} == {".lock", "cells"}
+
+
+def test_a_cell_that_another_process_still_saves_is_waited_for(many: Path, tmp_path: Path, unskew: Command) -> None:
+    """A worker of a killed comparison saves its run before it ends."""
+    out = tmp_path / "out"
+    cell = grids.load(str(many), ["rounds=2", "data.validation=0.2"], {"methods": ["fedavg"], "seeds": "0"}).cells[0]
+    lock = file_lock.lock(process_pool.folder_of(out, cell), "saving")
+    release = threading.Timer(4.0, lock.release)  # a worker needs about two seconds to get there
+    release.start()
+    result = unskew(
+        "compare", many, "rounds=2", "data.validation=0.2", "--methods", "fedavg", "--seeds", "0", "--out", out
+    )
+    release.join()
+    assert result.code == 0, result.err

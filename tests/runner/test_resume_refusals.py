@@ -166,6 +166,6 @@ def test_lock_is_free_after_a_run_and_after_an_error(tmp_path: Path) -> None:
 
 def test_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
-    with pytest.raises(UserError, match=r"file: cannot be written .*choose another --out"):
+    with pytest.raises(UserError, match=r"file: expected a writable folder, found: .*choose another --out"):
         toys.run(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "text"

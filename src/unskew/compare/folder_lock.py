@@ -1,55 +1,39 @@
-"""A lock on a comparison's folder, so that only one comparison writes to it at a time."""
+"""A lock on a comparison's folder, so that only one comparison writes to it at a time; and its workers' log."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from unskew.base import file_lock
 from unskew.base.errors import UserError
 
-LOCK_TIMEOUT = 20.0  # seconds; the workers of a killed comparison need time to notice and to save
+LOCK_TIMEOUT = 20.0  # seconds; a killed comparison, or one of its workers, needs time to notice and to save
 LOG = "workers.log"
 
 
 @contextlib.contextmanager
-def lock_folder(out: Path) -> Iterator[tuple[int, IO[bytes]]]:
-    """Lock the folder; yields the lock and the workers' log. Workers inherit the lock, so it holds until all end."""
+def lock_folder(out: Path) -> Iterator[IO[bytes]]:
+    """Lock the folder; yields the workers' log, which is deleted at the end if it is empty."""
+    # Before the log is opened: the process that held the lock may delete the log at its end.
+    lock = file_lock.lock(out, "writing to this folder", LOCK_TIMEOUT)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = (out / ".lock").open("w")
-    except OSError as error:
-        raise _not_writable(out, error) from error
-    with lock:
-        _acquire(lock, out)  # before the log is opened: the process that held the lock may delete the log at its end
         try:
             log = (out / LOG).open("wb")
         except OSError as error:
-            raise _not_writable(out, error) from error
-        with log:
-            try:
-                yield lock.fileno(), log
-            finally:
-                if not os.fstat(log.fileno()).st_size:
-                    (out / LOG).unlink(missing_ok=True)
-
-
-def _not_writable(out: Path, error: OSError) -> UserError:
-    return UserError(f"{out}: expected a writable folder, found: {error.strerror}; choose another --out")
-
-
-def _acquire(lock: IO[str], out: Path) -> None:
-    deadline = time.monotonic() + LOCK_TIMEOUT
-    while True:
+            raise UserError(
+                f"{out / LOG}: expected a writable file, found: {error.strerror}; choose another --out"
+            ) from error
         try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise UserError(
-                    f"{out}: another process is writing to this folder; wait until it ends or choose another --out"
-                ) from None
-        time.sleep(0.1)
+            with log:
+                yield log
+        finally:
+            # Missing if the folder was removed; Windows keeps a file that a killed comparison's worker has open.
+            with contextlib.suppress(OSError):
+                if not os.path.getsize(out / LOG):
+                    (out / LOG).unlink()
+    finally:
+        lock.release()

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from unskew.base.errors import UserError
 from unskew.base.signals import on_signal
+from unskew.compare.folder_lock import LOCK_TIMEOUT
 
 INTERRUPTED = 130
 
@@ -53,7 +54,15 @@ def serve(lines: IO[str], progress: ProgressWriter) -> None:
         folder = Path(cell["folder"])
         try:
             experiment = validate(cell["experiment"], folder.name)
-            run(experiment, out=folder, resume=True, name=cell["name"], data_dir=cell["data_dir"], show=progress)
+            run(
+                experiment,
+                out=folder,
+                resume=True,
+                name=cell["name"],
+                data_dir=cell["data_dir"],
+                show=progress,
+                patience=LOCK_TIMEOUT,  # a worker of a killed comparison may still be saving this run
+            )
         except UserError as error:
             progress.send("failed", why=str(error))
         except Exception as error:

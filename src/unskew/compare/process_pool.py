@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import selectors
+import queue
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -22,6 +22,7 @@ from unskew.results.run_folder import read_manifest
 
 RUNS_PER_GPU = 6  # parallel runs that share one GPU
 
+POLL_SECONDS = 0.5  # Windows handles Ctrl-C only between waits
 CELLS = "cells"  # the subfolder with all runs
 
 
@@ -39,12 +40,11 @@ class GridProgress(Protocol):
 
 @dataclass
 class _Worker:
-    """A worker process, its current cell, and the bytes of an incomplete line of its output."""
+    """A worker process and its current cell."""
 
     process: subprocess.Popen[bytes]
     cell: Cell | None = None
     begun: bool = False  # whether it has reported progress on this cell
-    buffer: bytearray = field(default_factory=bytearray)
 
     def send(self, cell: Cell, request: dict[str, Any]) -> None:
         self.cell, self.begun = cell, False
@@ -53,15 +53,13 @@ class _Worker:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
 
-    def read_events(self) -> list[dict[str, Any]] | None:
-        """The events since the last call, or None if the process has ended."""
+    def forward_events(self, events: queue.Queue[tuple[_Worker, dict[str, Any] | None]]) -> None:
+        """Put each event of the process on the queue, then None when it has ended."""
         assert self.process.stdout is not None
-        data = os.read(self.process.stdout.fileno(), 1 << 16)
-        if not data:
-            return None
-        *lines, rest = bytes(self.buffer + data).split(b"\n")
-        self.buffer = bytearray(rest)
-        return [json.loads(line) for line in lines]
+        for line in self.process.stdout:
+            if line.endswith(b"\n"):  # a process that is killed may leave half a line
+                events.put((self, json.loads(line)))
+        events.put((self, None))
 
 
 def folder_of(out: Path, cell: Cell) -> Path:
@@ -93,7 +91,7 @@ def run_cells(
     cells: Sequence[Cell],
     out: Path,
     progress: GridProgress,
-    lock_and_log: tuple[int, IO[bytes]],
+    log: IO[bytes],
     *,
     name: str = "run",
     jobs: int | None = None,
@@ -102,7 +100,7 @@ def run_cells(
 ) -> dict[str, str]:
     """Run the missing cells; returns the reason of failure by name of the cell. If interrupted, all runs save first.
 
-    lock_and_log: from `lock_folder`. while_running: called once, as soon as the first worker trains.
+    log: from `lock_folder`. while_running: called once, as soon as the first worker trains.
     """
     unique = {cell.name: cell for cell in cells}
     finished = {key for key in unique if is_finished(out / CELLS / key)}
@@ -120,7 +118,7 @@ def run_cells(
     try:
         progress.begin(cells, finished, parallel)
         with mps_service(parallel > 1 and _on_a_gpu([cell.experiment for cell in waiting])) as start:
-            return _Pool(waiting, requests, progress, *lock_and_log, start, while_running).run(parallel)
+            return _Pool(waiting, requests, progress, log, start, while_running).run(parallel)
     finally:
         progress.end()
 
@@ -133,47 +131,50 @@ class _Pool:
         waiting: list[Cell],
         requests: dict[str, dict[str, Any]],
         progress: GridProgress,
-        lock: int,
         log: IO[bytes],
         start: ProcessStart,
         while_running: Callable[[], None],
     ) -> None:
         self._waiting, self._requests, self._progress = waiting[::-1], requests, progress
-        self._lock, self._log, self._start = lock, log, start
+        self._log, self._start = log, start
         self._while_running: Callable[[], None] | None = while_running
         self._failed: dict[str, str] = {}
         self._retried: set[str] = set()
-        self._selector = selectors.DefaultSelector()
+        # Threads read the pipes, because Windows cannot wait for several pipes at once.
+        self._events: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
         self._workers: list[_Worker] = []
+        self._running = 0
 
     def run(self, parallel: int) -> dict[str, str]:
         try:
             for _ in range(parallel if self._waiting else 0):
                 self._start_worker()
-            while self._selector.get_map():
-                for key, _ in self._selector.select():
-                    self._read(key.data)
+            while self._running:
+                self._handle(*self._next_event())
             return self._failed
         except BaseException:
             self._stop()
             raise
-        finally:
-            self._selector.close()
+
+    def _next_event(self) -> tuple[_Worker, dict[str, Any] | None]:
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._events.get(timeout=POLL_SECONDS)
 
     def _start_worker(self) -> None:
         command = [sys.executable, "-P", "-m", "unskew.compare.grid_worker"]
-        inherited = (self._lock, *self._start.keep_open)
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            pass_fds=inherited,
+            pass_fds=self._start.keep_open,
             env=self._start.environment,
         )
         worker = _Worker(process)
         self._workers.append(worker)
-        self._selector.register(process.stdout, selectors.EVENT_READ, worker)  # type: ignore[arg-type]
+        self._running += 1
+        threading.Thread(target=worker.forward_events, args=(self._events,), daemon=True).start()
         self._assign_next(worker)
 
     def _assign_next(self, worker: _Worker) -> None:
@@ -185,14 +186,9 @@ class _Pool:
             worker.cell = None
             worker.process.stdin.close()
 
-    def _read(self, worker: _Worker) -> None:
-        events = worker.read_events()
-        for event in events or ():
-            self._handle(worker, event)
-        if events is None:
-            self._worker_exited(worker)
-
-    def _handle(self, worker: _Worker, event: dict[str, Any]) -> None:
+    def _handle(self, worker: _Worker, event: dict[str, Any] | None) -> None:
+        if event is None:
+            return self._worker_exited(worker)
         cell = worker.cell
         assert cell is not None
         if event["event"] in ("begin", "round"):
@@ -215,7 +211,7 @@ class _Pool:
 
         A cell that had not begun may not be the cause, so it is retried once.
         """
-        self._selector.unregister(worker.process.stdout)  # type: ignore[arg-type]
+        self._running -= 1
         code, cell = worker.process.wait(), worker.cell
         if cell is None:
             return

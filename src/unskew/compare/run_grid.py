@@ -26,10 +26,10 @@ def run(
 
     Output of an earlier grid is deleted first, because it must not be mistaken for that of this one.
     """
-    with lock_folder(out) as lock_and_log:
+    with lock_folder(out) as log:
         _remove_outputs(out)
         failed = process_pool.run_cells(
-            grid.cells, out, progress, lock_and_log,
+            grid.cells, out, progress, log,
             name=grid.name, jobs=jobs, data_dir=data_dir, while_running=import_for_report,
         )  # fmt: skip
         if failed and len(failed) == len({cell.name for cell in grid.cells}):

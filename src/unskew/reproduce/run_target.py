@@ -50,7 +50,7 @@ def run_cells(
 
     Earlier output in `out` is deleted first, because it must not be mistaken for that of these cells.
     """
-    with lock_folder(runs) as lock_and_log:
+    with lock_folder(runs) as log:
         for name in output_files(plan):
             (out / name).unlink(missing_ok=True)
         if _needs_no_runs(plan):
@@ -60,7 +60,7 @@ def run_cells(
             cells,
             runs,
             progress,
-            lock_and_log,
+            log,
             name=name,
             jobs=jobs,
             data_dir=data_dir,

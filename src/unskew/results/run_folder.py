@@ -7,11 +7,8 @@ checkpoint or the new one.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ import safetensors.torch
 import torch
 import yaml
 
+from unskew.base import file_lock
 from unskew.base.errors import UserError
 from unskew.base.signals import remove_folder
 from unskew.base.tensor_codec import to_bytes
@@ -43,26 +41,17 @@ LAST_ROUND_FIELDS = ("sampled", "answered", "absent")  # of the snapshot, saved 
 class RunFolder:
     """Reads and writes one run's folder, which is locked: a second process is refused."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience: float = 0.0) -> None:
+        """patience: seconds to wait for another process that writes this run."""
         self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = (path / ".lock").open("w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _OPEN.add(self)
-        except BlockingIOError as error:
-            raise UserError(
-                f"{path}: another process is writing this run; wait for it to end or choose another --out"
-            ) from error
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written ({error.strerror}); choose another --out") from error
+        self._lock = file_lock.lock(path, "writing this run", patience)
         self._client_files: dict[str, dict[str, str]] = {}
         self._fixed: dict[str, str] = {}  # file -> hash, for files that every checkpoint refers to
         self._messages: dict[int, dict[str, str]] = {}  # round -> recorded files and their hashes
         self.tables = {"metrics": RowBuffer(METRICS), "ledger": RowBuffer(LEDGER), "times": RowBuffer(TIMES)}
 
     def close(self) -> None:
-        self._lock.close()
+        self._lock.release()
 
     @property
     def has_run(self) -> bool:
@@ -94,7 +83,7 @@ class RunFolder:
 
     def discard_if_empty(self) -> None:
         """Remove the folder if the run did not start."""
-        if not any(path.name != ".lock" for path in self.path.iterdir()):
+        if not any(path.name != file_lock.NAME for path in self.path.iterdir()):
             remove_folder(self.path)
 
     def remove_leftover_state(self) -> None:
@@ -252,18 +241,6 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _damaged(folder: Path, path: Path, problem: str) -> UserError:
     return UserError(f"{path} {problem}; move {folder} away to start this run again from round 1")
-
-
-# Children close their copy of the lock, so that a worker that outlives the run for a moment does not hold it.
-_OPEN: weakref.WeakSet[RunFolder] = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    for folder in _OPEN:
-        folder.close()
-
-
-os.register_at_fork(after_in_child=_close_all)
 
 
 def _hash(path: Path) -> str:

@@ -38,11 +38,13 @@ def run(
     callbacks: Sequence[Callback] = (),
     show: ProgressDisplay | None = None,
     phase: PhaseCallback | None = None,
+    patience: float = 0.0,
 ) -> Run:
     """Run an experiment to its end and save it in a folder.
 
     callbacks: each is called with a `Round` after every complete round and cannot change the run;
-    phase: called with (name, round) after each phase of a round, for tests.
+    phase: called with (name, round) after each phase of a round, for tests;
+    patience: seconds to wait for another process that writes this run.
     """
     if data is not None:
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"name": data.name})})
@@ -52,7 +54,7 @@ def run(
     path = Path(out) if out else Path("runs") / identity
     trackers.check_installed(experiment.track)
     callback_list = _check_callbacks(callbacks)
-    folder = RunFolder(path)
+    folder = RunFolder(path, patience)
     # Precision is set before workers are forked.
     with contextlib.closing(folder), explain_full_disk(path), precision(experiment.precision):
         manifest = _checkpoint_to_resume(folder, experiment, resume)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing as mp
+import os
 import signal
 import sys
 import traceback
@@ -29,7 +30,7 @@ Handle = Callable[[dict[str, Any], State], tuple[dict[str, Any], State]]
 
 def can_fork() -> bool:
     """Whether worker processes are available: on Linux, where forking is the default. Elsewhere there is one worker."""
-    return sys.platform.startswith("linux")
+    return sys.platform.startswith("linux") and hasattr(os, "fork")
 
 
 class Workers:

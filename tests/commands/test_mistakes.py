@@ -105,7 +105,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_folder_of_another_experiment_is_refused_and_unchanged(recipe: Path, tmp_path: Path, unskew: Command) -> None:
     assert unskew("run", recipe, "--out", tmp_path / "run").code == 0
     before = contents(tmp_path / "run")
-    refused(unskew("run", recipe, "--out", tmp_path / "run"), "already contains a run", "--resume")
+    refused(unskew("run", recipe, "--out", tmp_path / "run"), "already holds this run, finished", "add --resume")
     result = unskew("run", recipe, "local.lr=0.2", "--out", tmp_path / "run", "--resume")
     refused(result, "local.lr was 0.05, is now 0.2", "choose another --out")
     assert contents(tmp_path / "run") == before

@@ -93,7 +93,7 @@ def test_the_progress_display_ends_even_if_it_fails_to_begin(
     assert ended == [True]
 
 
-def test_old_outputs_are_deleted_before_the_first_cell_runs(
+def test_old_outputs_stay_if_every_run_fails(
     many: Path, grid_folder: Path, unskew: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (*FILES, "report.html"):
@@ -102,14 +102,15 @@ def test_old_outputs_are_deleted_before_the_first_cell_runs(
         process_pool, "run_cells", lambda cells, *a, **k: {cell.name: "no data there" for cell in cells}
     )
     assert unskew("compare", many, *SMALL, "--out", grid_folder).code == 2
-    assert {path.name for path in grid_folder.iterdir()} == {".lock", "cells"}
+    assert {(grid_folder / name).read_text() for name in (*FILES, "report.html")} == {"of an older grid"}
 
 
 def test_a_cell_that_another_process_still_saves_is_waited_for(many: Path, tmp_path: Path, unskew: Command) -> None:
     """A worker of a killed comparison saves its run before it ends."""
     out = tmp_path / "out"
     cell = grids.load(str(many), ["rounds=2", "data.validation=0.2"], {"methods": ["fedavg"], "seeds": "0"}).cells[0]
-    lock = file_lock.lock(process_pool.folder_of(out, cell), "saving")
+    with lock_folder(out):
+        lock = file_lock.lock(process_pool.folder_of(out, cell), "saving")
     release = threading.Timer(4.0, lock.release)  # a worker needs about two seconds to get there
     release.start()
     result = unskew(

@@ -37,7 +37,7 @@ def test_table_completes_on_a_stand_in(name: str, pool: InProcessPool, unskew: C
     assert [(each["column"], each["method"]) for each in cells] == [(column, method) for method in methods]
     assert all(0 < each["mean"] <= 100 and each["paper"] for each in cells)
     out = tmp_path / "runs" / "reproduce" / name.replace("/", "-")
-    assert {path.name for path in out.iterdir()} == {"table.csv", "table.md", "report.html"}
+    assert {path.name for path in out.iterdir()} == {".unskew.json", "table.csv", "table.md", "report.html"}
     assert f"{cells[0]['paper']:g}" in (out / "report.html").read_text()
 
 
@@ -147,12 +147,14 @@ def test_a_second_call_runs_only_missing_cells(pool: InProcessPool, unskew: Comm
     ]
 
 
-def test_earlier_output_is_deleted_if_every_run_fails(pool: InProcessPool, unskew: Command, tmp_path: Path) -> None:
+def test_earlier_output_stays_if_every_run_fails(pool: InProcessPool, unskew: Command, tmp_path: Path) -> None:
     assert unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--out", tmp_path / "out").code == 0
+    before = (tmp_path / "out" / "table.csv").read_bytes()
     pool.broken = {"fedavg", "fedlmd"}
     result = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE, "--out", tmp_path / "out")
     assert (result.code, "every run failed" in result.err) == (2, True)
-    assert not (tmp_path / "out" / "table.csv").exists()
+    assert (tmp_path / "out" / "table.csv").read_bytes() == before
+    assert (tmp_path / "out" / "report.html").exists()
 
 
 def test_tables_share_common_runs(pool: InProcessPool, unskew: Command) -> None:

@@ -30,7 +30,7 @@ ONE = ("--only", "cifar10-0.05", "--methods", "fedavg,fedlmd", "--seeds", "0")
         (["--rounds", "0"], "--rounds"),
         (["--record", "a file"], "--record: expected a folder, found the file a file"),
         (["--record", "a file/in it"], "--record: expected a folder, found the file a file"),
-        (["--out", "a file"], "--out: expected a folder, found the file a file"),
+        (["--out", "a file"], "a file: expected a folder, found a file; choose another --out"),
         (["--draws", "1", "partition.seed=2"], "given twice"),
         (["seed=1"], "type --seeds 0,1"),
         (["method=fedavg"], "type --methods"),

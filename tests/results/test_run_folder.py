@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_folder_has_exactly_these_files(folder: Path) -> None:
-    names = {path.name for path in folder.iterdir()} - {".lock"}
+    names = {path.name for path in folder.iterdir()} - {".lock", ".unskew.json"}
     files = {"config.yaml", "about.json", "environment.json", "model.safetensors", "checkpoint", "messages"}
     assert names == files | {f"{table}.parquet" for table in ("metrics", "times", "ledger", "clients")}
 

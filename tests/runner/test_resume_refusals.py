@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from unskew.base.errors import UserError
+from unskew.results import owned_folder
 from unskew.results.run_folder import RunFolder
 
 from . import toys
@@ -23,13 +24,58 @@ def stopped(tmp_path: Path) -> Path:
     return folder
 
 
-def test_without_a_checkpoint_it_starts_at_round_1(stopped: Path, tmp_path: Path) -> None:
-    (stopped / "checkpoint" / "manifest.json").unlink()
+def test_stopped_before_its_first_checkpoint_it_starts_at_round_1(tmp_path: Path) -> None:
+    folder = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        toys.run(folder, method="moon", phase=toys.stop_at("plan", 1))
+    assert toys.manifest(folder)["round"] == 0
+    (folder / "checkpoint" / "manifest.json").unlink()  # as if killed before it was written
+    owned_folder.mark(folder, "a run")
     rounds: list[int] = []
-    toys.run(stopped, method="moon", resume=True, phase=lambda name, round: rounds.append(round))
+    toys.run(folder, method="moon", resume=True, phase=lambda name, round: rounds.append(round))
     toys.run(tmp_path / "uninterrupted", method="moon")
     assert rounds[0] == 1
-    toys.assert_same(tmp_path / "uninterrupted", stopped)
+    toys.assert_same(tmp_path / "uninterrupted", folder)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("name", ["config.yaml", "checkpoint/manifest.json"])
+def test_a_folder_without_settings_or_manifest_is_refused_by_name(
+    name: str, finished: bool, resume: bool, stopped: Path
+) -> None:
+    """Another method could be trained over it, or it would start again at round 1."""
+    if finished:
+        toys.run(stopped, method="moon", resume=True)
+    (stopped / name).unlink()
+    before = contents(stopped)
+    for method in ("moon", "fedavg"):
+        with pytest.raises(UserError, match=f"{name} is missing; move {stopped} away"):
+            toys.run(stopped, method=method, resume=resume)
+    assert contents(stopped) == before
+
+
+@pytest.mark.parametrize("name", ["about.json", "metrics.parquet", "model.safetensors"])
+def test_a_finished_run_without_one_of_its_results_is_refused_by_name(name: str, stopped: Path) -> None:
+    toys.run(stopped, method="moon", resume=True)
+    (stopped / name).unlink()
+    with pytest.raises(UserError, match=f"{name} is missing"):
+        toys.run(stopped, method="moon", resume=True)
+
+
+def test_files_of_others_in_the_folder_of_a_run_are_left_alone(stopped: Path) -> None:
+    others = [stopped / "checkpoint" / name for name in ("bert/weights", "clients/mine.safetensors", "000099.txt")]
+    others += [stopped / "notes.md"]
+    for path in others:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("of others")
+    toys.run(stopped, method="moon", resume=True, checkpoint=toys.EAGER)
+    assert {path.read_text() for path in others} == {"of others"}
+    assert (toys.manifest(stopped)["finished"] or {}).get("method") == "moon"
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_resume_into_a_new_folder_is_a_new_run(tmp_path: Path) -> None:
@@ -52,7 +98,10 @@ def test_finished_run_prints_its_summary_without_data(
 
 def test_folder_with_a_run_is_refused_without_resume(stopped: Path) -> None:
     before = {p: p.read_bytes() for p in stopped.rglob("*") if p.is_file()}
-    with pytest.raises(UserError, match=r"stopped already contains a run; add --resume .* or choose another --out"):
+    with pytest.raises(
+        UserError,
+        match="stopped already holds this run, stopped after round 1 of 3; add --resume to continue it",
+    ):
         toys.run(stopped, method="moon")
     assert {p: p.read_bytes() for p in stopped.rglob("*") if p.is_file()} == before
 
@@ -166,6 +215,6 @@ def test_lock_is_free_after_a_run_and_after_an_error(tmp_path: Path) -> None:
 
 def test_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
-    with pytest.raises(UserError, match=r"file: expected a writable folder, found: .*choose another --out"):
+    with pytest.raises(UserError, match=r"file: expected a folder, found a file; choose another --out"):
         toys.run(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "text"

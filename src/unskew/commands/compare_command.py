@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unskew.base.errors import StoppedByUser, UserError
+from unskew.base.paths import folder_path
 from unskew.commands.shared_options import RUN_FAILED, STOPPED, DataDir, Jobs, Json, Overrides, Recipe, Seeds
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def compare(
     ] = None,
     jobs: Jobs = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="folder for all runs (default: runs/compare-RECIPE)")
+        Path | None,
+        typer.Option(parser=folder_path, metavar="DIR", help="folder for all runs (default: runs/compare-RECIPE)"),
     ] = None,
     as_json: Json = False,
     data_dir: DataDir = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unskew.base.paths import folder_path
 from unskew.commands.compare_command import run_and_print
 from unskew.commands.shared_options import Jobs, Json
 
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
     from unskew.compare.comparison_table import ComparisonTable
     from unskew.report.report_page import ExtraSection
 
+RUNS = Path("runs/demo")
+
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="folder for all runs")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(parser=folder_path, metavar="DIR", help="folder for all runs")] = RUNS,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unskew.base.errors import StoppedByUser, UserError
+from unskew.base.paths import folder_path
 from unskew.commands.shared_options import RUN_FAILED, STOPPED, DataDir, Jobs, Json, Overrides, Seeds
 
 if TYPE_CHECKING:
@@ -48,10 +49,12 @@ def reproduce(
     device: Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu, cuda or cuda:N")] = None,
     jobs: Jobs = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help=f"folder for the results (default: {RUNS}/PAPER-TABLE)")
+        Path | None,
+        typer.Option(parser=folder_path, metavar="DIR", help=f"folder for the results (default: {RUNS}/PAPER-TABLE)"),
     ] = None,
     runs: Annotated[
-        Path | None, typer.Option(metavar="DIR", help=f"folder for the runs (default: --out, else {RUNS})")
+        Path | None,
+        typer.Option(parser=folder_path, metavar="DIR", help=f"folder for the runs (default: --out, else {RUNS})"),
     ] = None,
     record: Annotated[
         str | None, typer.Option(metavar="DIR", help="add finished runs to DIR/PAPER/accuracy.csv")
@@ -86,11 +89,11 @@ def reproduce(
     if recorded is not None:
         return _show_recorded(target_catalogue.find(target), options, recorded, out, record, as_json)
     chosen = target_catalogue.find(target)
-    plan = plans.make(chosen, options, data_dir)
     results_dir = out or RUNS / chosen.slug
     runs = runs or out or RUNS
     _check_folders(chosen, results_dir, record)
-    done = _run(plan, runs, results_dir, jobs, data_dir)
+    plan = plans.make(chosen, options, data_dir)
+    done = _run(plan, runs, jobs, data_dir)
     if plan.target.is_figure:
         from unskew.reproduce import run_target
 
@@ -104,8 +107,10 @@ def reproduce(
 
 
 def _check_folders(target: Target, out: Path, record: str | None) -> None:
+    from unskew.compare.folder_lock import check_grid_folder
     from unskew.reproduce import preflight
 
+    check_grid_folder(out)
     preflight.check_folder(out, "--out")
     if record is not None:
         preflight.check_record(Path(record), target.paper)
@@ -148,14 +153,14 @@ def _figure(name: str) -> PaperFigure:
     return FIGURES[name]
 
 
-def _run(plan: TargetPlan, runs: Path, out: Path, jobs: int | None, data_dir: Path | None) -> TargetRuns:
+def _run(plan: TargetPlan, runs: Path, jobs: int | None, data_dir: Path | None) -> TargetRuns:
     from unskew.compare.progress import TerminalProgress
     from unskew.reproduce import run_target
 
     if plan.target.is_figure:
         _figure(plan.target.name)
     try:
-        return run_target.run_cells(plan, runs, out, TerminalProgress(), jobs=jobs, data_dir=data_dir)
+        return run_target.run_cells(plan, runs, TerminalProgress(), jobs=jobs, data_dir=data_dir)
     except KeyboardInterrupt as stop:
         raise StoppedByUser(STOPPED) from stop
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from unskew.base.errors import StoppedByUser
+from unskew.base.paths import folder_path
 from unskew.commands.shared_options import DataDir, Overrides, Recipe
 
 
@@ -17,7 +18,8 @@ def run(
     recipe: Recipe,
     overrides: Overrides = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="run folder (default: runs/RECIPE-METHOD-sSEED-HASH)")
+        Path | None,
+        typer.Option(parser=folder_path, metavar="DIR", help="run folder (default: runs/RECIPE-METHOD-sSEED-HASH)"),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in that folder if there is one")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as one line of JSON")] = False,

@@ -15,6 +15,7 @@ from typing import IO, Any, Protocol
 
 from unskew.base.environment import core_count, pick_device
 from unskew.base.errors import UserError
+from unskew.compare.folder_lock import CELLS
 from unskew.compare.grid import Cell
 from unskew.compare.mps import ProcessStart, mps_service
 from unskew.config.experiment import Experiment
@@ -23,7 +24,6 @@ from unskew.results.run_folder import read_manifest
 RUNS_PER_GPU = 6  # parallel runs that share one GPU
 
 POLL_SECONDS = 0.5  # Windows handles Ctrl-C only between waits
-CELLS = "cells"  # the subfolder with all runs
 
 
 class GridProgress(Protocol):

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from unskew.base.errors import UserError
 from unskew.compare import process_pool
-from unskew.compare.folder_lock import lock_folder
+from unskew.compare.folder_lock import KIND, lock_folder
 from unskew.compare.grid import Cell
 from unskew.compare.run_grid import import_for_report
 from unskew.reproduce.target_plan import TargetPlan
+from unskew.results import owned_folder
 from unskew.results.atomic_write import write_output
 from unskew.results.load_run import LoadedRun, load
 
@@ -40,19 +41,13 @@ class TargetRuns:
 def run_cells(
     plan: TargetPlan,
     runs: Path,
-    out: Path,
     progress: process_pool.GridProgress,
     *,
     jobs: int | None = None,
     data_dir: Path | None = None,
 ) -> TargetRuns:
-    """Run the cells that are missing under `runs`, which targets may share: equal experiments have one folder.
-
-    Earlier output in `out` is deleted first, because it must not be mistaken for that of these cells.
-    """
+    """Run the cells that are missing under `runs`, which targets may share: equal experiments have one folder."""
     with lock_folder(runs) as log:
-        for name in output_files(plan):
-            (out / name).unlink(missing_ok=True)
         if _needs_no_runs(plan):
             return TargetRuns((), {}, data_dir)
         cells, name = plan.grid.cells, plan.grid.name
@@ -95,7 +90,9 @@ def write_table(plan: TargetPlan, done: TargetRuns, out: Path) -> tuple[Comparis
     runs = {cell.name: run for cell, run in done.finished}
     table = build_table(plan.grid, lambda cell: runs[cell.name], done.failed)
     comparison = compare_with_paper(plan, table)
+    owned_folder.mark(out, KIND)
     write_target.write(comparison, out)
+    (out / PAGE).unlink(missing_ok=True)  # of an earlier table
     return table, comparison
 
 
@@ -139,6 +136,7 @@ def write_figure(plan: TargetPlan, data: pd.DataFrame, out: Path) -> list[Path]:
     papers = {setting: column.paper for setting, column in plan.columns.items()}
     picture = FIGURES[plan.target.name].draw(data, note=run_note(plan.grid.cells, papers, plan.changed))
     text = data.to_csv(index=False, lineterminator="\n").encode()
+    owned_folder.mark(out, KIND)
     for name, contents in zip(output_files(plan), (text, _render(picture, "svg"), _render(picture, "png"))):
         write_output(out / name, contents)
     return [out / name for name in output_files(plan)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,24 @@ from unskew.base.errors import UserError
 from unskew.base.signals import remove_folder
 from unskew.base.tensor_codec import to_bytes
 from unskew.base.tree import State, flatten_parts, unflatten_parts
+from unskew.results import owned_folder
 from unskew.results.atomic_write import replace_file
 from unskew.results.run_tables import LEDGER, METRICS, TIMES, RowBuffer, Summary
 from unskew.server.client_store import ClientStore
 from unskew.server.snapshot import Snapshot
 from unskew.wire.ledger import Ledger
 
+KIND = "a run"
 FORMAT = 2
 MANIFEST_KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "world", "finished", "kept")
 # For people and other tools; the manifest of a finished run has their hashes.
 RESULT_FILES = ("config.yaml", "about.json", "environment.json", "model.safetensors", "clients.parquet")
+MANIFEST = "checkpoint/manifest.json"
 INITIAL_MODEL = "checkpoint/initial.safetensors"
 STATE = ".state"  # clients' state during a run, if it does not fit into memory
 MESSAGES = "messages"
+CHECKPOINT = re.compile(r"\d{6}(-end)?")  # name of a checkpoint's folder
+CLIENT_FILE = re.compile(r"\d+-\d{6}(-end)?\.safetensors")
 MODEL, PARTS = "model/", "parts/"  # prefixes of the server's tensors
 LAST_ROUND_FIELDS = ("sampled", "answered", "absent")  # of the snapshot, saved in the checkpoint
 
@@ -43,8 +49,10 @@ class RunFolder:
 
     def __init__(self, path: Path, patience: float = 0.0) -> None:
         """patience: seconds to wait for another process that writes this run."""
-        self.path = path
+        owned_folder.check_owner(path, KIND, _has_manifest)
+        self.path, self._created = path, not path.exists()
         self._lock = file_lock.lock(path, "writing this run", patience)
+        self._saved = bool(owned_folder.read_marker(path).get("saved"))
         self._client_files: dict[str, dict[str, str]] = {}
         self._fixed: dict[str, str] = {}  # file -> hash, for files that every checkpoint refers to
         self._messages: dict[int, dict[str, str]] = {}  # round -> recorded files and their hashes
@@ -56,6 +64,14 @@ class RunFolder:
     @property
     def has_run(self) -> bool:
         return (self.path / "config.yaml").exists()
+
+    def check_complete(self) -> None:
+        """Refuse a folder without its settings or its manifest, whose run would silently start again at round 1."""
+        manifest, config = self.path / MANIFEST, self.path / "config.yaml"
+        saved = manifest.exists() or owned_folder.read_marker(self.path).get("saved")
+        for path in (config, manifest) if saved else ():
+            if not path.exists():
+                raise _damaged(self.path, path, "is missing")
 
     @property
     def manifest(self) -> dict[str, Any] | None:
@@ -75,16 +91,17 @@ class RunFolder:
         return read_config(self.path)
 
     def write_initial(self, model: State) -> None:
-        """Write the untrained model, from which clients may start in any later round."""
+        """Write the untrained model, from which clients may start in any later round. The first file of a run."""
+        owned_folder.mark(self.path, KIND)
         self._fixed[INITIAL_MODEL] = self.write(INITIAL_MODEL, to_bytes(model))
 
     def read_initial(self) -> State:
         return safetensors.torch.load_file(self.path / INITIAL_MODEL)
 
     def discard_if_empty(self) -> None:
-        """Remove the folder if the run did not start."""
+        """Remove what was written if the run did not start."""
         if not any(path.name != file_lock.NAME for path in self.path.iterdir()):
-            remove_folder(self.path)
+            owned_folder.discard(self.path, self._created)
 
     def remove_leftover_state(self) -> None:
         """Remove clients' state that a killed run left on disk: a checkpoint has its own copies."""
@@ -139,7 +156,10 @@ class RunFolder:
             # Files of an incomplete round are left out, because they will be written again.
             "messages": {str(r): files for r, files in self._messages.items() if r <= snap.round},
         }
-        self.write("checkpoint/manifest.json", json.dumps(manifest).encode())
+        self.write(MANIFEST, json.dumps(manifest).encode())
+        if not self._saved:
+            owned_folder.mark(self.path, KIND, saved=True)
+            self._saved = True
         store.changed.clear()
         self._remove_unreferenced(folder)
 
@@ -180,11 +200,11 @@ class RunFolder:
         """Remove other checkpoints, and client files that the manifest no longer names."""
         named = {entry["file"] for entry in self._client_files.values()}
         for path in (self.path / "checkpoint").iterdir():
-            if path.is_dir() and path.name not in ("clients", Path(folder).name):
+            if path.is_dir() and CHECKPOINT.fullmatch(path.name) and path.name != Path(folder).name:
                 remove_folder(path)
         clients = self.path / "checkpoint" / "clients"
         for path in clients.iterdir() if clients.exists() else ():
-            if str(path.relative_to(self.path)) not in named:
+            if CLIENT_FILE.fullmatch(path.name) and path.relative_to(self.path).as_posix() not in named:
                 path.unlink()
 
 
@@ -195,7 +215,7 @@ def _server_tensors(snap: Snapshot) -> State:
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The last complete checkpoint of a run's folder, or None."""
-    path = folder / "checkpoint" / "manifest.json"
+    path = folder / MANIFEST
     if not path.exists():
         return None
     try:
@@ -208,6 +228,15 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if missing := [key for key in MANIFEST_KEYS if key not in manifest]:
         raise _damaged(folder, path, f"has no {', '.join(missing)}")
     return manifest
+
+
+def _has_manifest(folder: Path) -> bool:
+    """Whether a folder without marker has the manifest of a run."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and {"format", *MANIFEST_KEYS} <= manifest.keys()
 
 
 def check_hashes(folder: Path, hashes: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 
 from unskew.base.config_base import dotted_keys
 from unskew.base.errors import UserError
+from unskew.base.paths import folder_path
 from unskew.config.experiment import Experiment
 from unskew.config.recipe import validate
 from unskew.data import Dataset
@@ -51,7 +52,7 @@ def run(
     if model is not None:
         experiment = experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": "custom"})})
     identity = f"{name}-{experiment.label}-s{experiment.seed}-{experiment.identity()}"
-    path = Path(out) if out else Path("runs") / identity
+    path = Path("runs") / identity if out is None else folder_path(out)
     trackers.check_installed(experiment.track)
     callback_list = _check_callbacks(callbacks)
     folder = RunFolder(path, patience)
@@ -80,10 +81,9 @@ def _check_callbacks(callbacks: Sequence[Callback]) -> list[Callback]:
 
 def _checkpoint_to_resume(folder: RunFolder, experiment: Experiment, resume: bool) -> dict[str, Any] | None:
     """The manifest to resume from, or None to start at round 1; raises if the folder has another run."""
+    folder.check_complete()
     if not folder.has_run:
         return None
-    if not resume:
-        raise UserError(f"{folder.path} already contains a run; add --resume to continue it, or choose another --out")
     old = validate(folder.read_config(), f"{folder.path}/config.yaml")
     if old.identity() != experiment.identity():
         before, after = dotted_keys(old.identity_settings()), dotted_keys(experiment.identity_settings())
@@ -93,13 +93,31 @@ def _checkpoint_to_resume(folder: RunFolder, experiment: Experiment, resume: boo
             f"{folder.path}: expected the settings this run was started with, found others: {changes}; "
             "resume with the same settings or choose another --out"
         )
-    return folder.manifest
+    manifest = folder.manifest
+    if not resume:
+        raise UserError(
+            f"{folder.path} already holds this run, {_progress(manifest, experiment.rounds)}, or choose another --out"
+        )
+    return manifest
+
+
+def _progress(manifest: dict[str, Any] | None, rounds: int) -> str:
+    """How far a run is, and what --resume would do."""
+    if manifest is None:
+        return "stopped before its first checkpoint; add --resume to start it again"
+    if not manifest["finished"]:
+        return f"stopped after round {manifest['round']} of {rounds}; add --resume to continue it"
+    summary = manifest["finished"]
+    return (
+        f"finished (best {summary['best']:.2f} % in round {summary['best_round']}, final {summary['final']:.2f} %); "
+        "add --resume to show its result again"
+    )
 
 
 def read_finished_run(path: Path, manifest: dict[str, Any]) -> Run:
     """The result of a run that is already finished."""
     checkpoint = path / manifest["folder"]
-    check_hashes(path, manifest["files"])
+    check_hashes(path, manifest["files"] | manifest["kept"])
     metrics, ledger = (
         RowBuffer.read(METRICS, checkpoint / "metrics.parquet"),
         RowBuffer.read(LEDGER, checkpoint / "ledger.parquet"),

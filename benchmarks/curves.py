@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from unskew.reproduce.paper_numbers import read
+from unskew.reproductions.paper_numbers import read
 
 RELEASED_DRAW = 19940817  # the split seed of the authors' code
 

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 import unskew
-from unskew.audit.audit_run import Audit, audit
-from unskew.audit.budget import Budget
-from unskew.audit.record_leaks import record
-from unskew.audit.save_audit import write as save_audit
-from unskew.audit.threat_model import SERVER
-from unskew.audit.verdict import RECOGNISABLE_PSNR
+from unskew.audits.audit_run import Audit, audit
+from unskew.audits.budget import Budget
+from unskew.audits.record_leaks import record
+from unskew.audits.save_audit import write as save_audit
+from unskew.audits.threat_model import SERVER
+from unskew.audits.verdict import RECOGNISABLE_PSNR
 from unskew.config import recipe
 from unskew.data import data_root
 from unskew.results.run_folder import read_manifest
@@ -97,7 +97,7 @@ def main() -> None:
         for result in audit_setting(data, batch, steps, args)
     ]
     if args.pages is not None:
-        from unskew.audit.page_of_audits import write_page  # imports matplotlib, which the numbers do not need
+        from unskew.audits.page_of_audits import write_page  # imports matplotlib, which the numbers do not need
 
         for data in args.data:
             write_page([result for name, result in audits if name == data], args.pages / f"{data}.html")

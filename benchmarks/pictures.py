@@ -17,12 +17,12 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from unskew.audit.attacks.feature_decoder import decode_features
-from unskew.audit.metrics.psnr import psnr
-from unskew.audit.replayed_run import ReplayedRun, replay_run
-from unskew.audit.shared_data import SharedArtefact
+from unskew.audits.attacks.feature_decoder import decode_features
+from unskew.audits.metrics.psnr import psnr
+from unskew.audits.replayed_run import ReplayedRun, replay_run
+from unskew.audits.shared_data import SharedArtefact
 from unskew.client.share import share_draws
-from unskew.reproduce.record_runs import changed_settings
+from unskew.reproductions.record_runs import changed_settings
 from unskew.results.load_run import load
 
 SHOWN = 16

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unskew.audit.attacks import attack
+    from unskew.audits.attacks import attack
     from unskew.base.environment import __version__
     from unskew.base.errors import UserError
     from unskew.base.tree import Rows, State
@@ -55,7 +55,7 @@ _LAZY_IMPORTS = {
     "UserError": ("base.errors", "UserError"),
     "View": ("protocol.step_view", "View"),
     "__version__": ("base.environment", "__version__"),
-    "attack": ("audit.attacks", "attack"),
+    "attack": ("audits.attacks", "attack"),
     "dataset": ("data", "dataset"),
     "engine": ("engines.engine_registry", "engine"),
     "from_arrays": ("data", "from_arrays"),

@@ -10,7 +10,7 @@ import pytest
 
 import unskew as us
 from unskew import data, models
-from unskew.audit import attacks
+from unskew.audits import attacks
 from unskew.engines import engine_registry
 from unskew.protocol import method_registry
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import yaml
 
-from compare.comparisons import METHODS, Quiet
+from comparisons.small_grids import METHODS, Quiet
 from unskew import cli
-from unskew.compare import grid as grids
-from unskew.compare import run_grid
-from unskew.compare.comparison_table import ComparisonTable
+from unskew.comparisons import grid as grids
+from unskew.comparisons import run_grid
+from unskew.comparisons.comparison_table import ComparisonTable
 from unskew.protocol import method_registry
 
 from . import toys
@@ -94,7 +94,7 @@ def short_page(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         return path
 
-    monkeypatch.setattr("unskew.compare.comparison_page.write", write)
+    monkeypatch.setattr("unskew.comparisons.comparison_page.write", write)
 
 
 @pytest.fixture(scope="session")

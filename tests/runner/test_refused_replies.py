@@ -14,7 +14,7 @@ from torch import Tensor
 import unskew as us
 from runner import toys
 from unskew.protocol import method_registry
-from unskew.report.report_page import write
+from unskew.reports.report_page import write
 from unskew.runner.run_experiment import run
 from unskew.runner.run_progress import TerminalDisplay
 from unskew.wire.ledger import REFUSED

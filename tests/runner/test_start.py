@@ -34,7 +34,7 @@ def test_first_round_ends_before_any_slow_import(tmp_path: Path) -> None:
 COMMAND = """
 import json, sys
 from unskew import cli
-from unskew.compare import process_pool
+from unskew.comparisons import process_pool
 
 def print_imports(*_):
     print(json.dumps([name for name in {slow!r} if name in sys.modules]), flush=True)

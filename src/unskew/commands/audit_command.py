@@ -58,14 +58,14 @@ def audit(
     A run records messages if its recipe says so, for instance record.rounds='[1]'. All attacks
     run by default, except membership inference with shadow models.
     """
-    from unskew.audit.attacks import split_attacks
-    from unskew.audit.audit_progress import AttackProgress, summarise
-    from unskew.audit.audit_run import audit as audit_run
-    from unskew.audit.budget import Budget
-    from unskew.audit.page_of_audits import write_page
-    from unskew.audit.record_leaks import record as record_rows
-    from unskew.audit.save_audit import write
-    from unskew.audit.threat_model import threat_by_name
+    from unskew.audits.attacks import split_attacks
+    from unskew.audits.audit_progress import AttackProgress, summarise
+    from unskew.audits.audit_run import audit as audit_run
+    from unskew.audits.budget import Budget
+    from unskew.audits.page_of_audits import write_page
+    from unskew.audits.record_leaks import record as record_rows
+    from unskew.audits.save_audit import write
+    from unskew.audits.threat_model import threat_by_name
     from unskew.base.errors import StoppedByUser
     from unskew.results.atomic_write import check_writable
 

@@ -14,9 +14,9 @@ from unskew.base.paths import folder_path
 from unskew.commands.shared_options import RUN_FAILED, STOPPED, DataDir, Jobs, Json, Overrides, Recipe, Seeds
 
 if TYPE_CHECKING:
-    from unskew.compare.comparison_table import ComparisonTable
-    from unskew.compare.grid import Grid
-    from unskew.report.report_page import ExtraSection
+    from unskew.comparisons.comparison_table import ComparisonTable
+    from unskew.comparisons.grid import Grid
+    from unskew.reports.report_page import ExtraSection
 
 
 def compare(
@@ -45,7 +45,7 @@ def compare(
     The recipe's section `compare` defines the grid, and options replace parts of it. Running the same command again
     runs only what is missing.
     """
-    from unskew.compare import grid as grids
+    from unskew.comparisons import grid as grids
 
     names = [name.strip() for name in methods.split(",") if name.strip()] if methods is not None else None
     options: dict[str, Any] = {"methods": names, "seeds": seeds, "metric": metric, "select": select}
@@ -69,8 +69,8 @@ def run_and_print(
 
     audit: attacks the finished runs; returns a section for the report and the path of its own page.
     """
-    from unskew.compare import run_grid
-    from unskew.compare.progress import TerminalProgress
+    from unskew.comparisons import run_grid
+    from unskew.comparisons.progress import TerminalProgress
 
     try:
         table = run_grid.run(grid, out, TerminalProgress(), jobs=jobs, data_dir=data_dir)
@@ -81,8 +81,8 @@ def run_and_print(
     if as_json:
         typer.echo(json.dumps(_as_dict(table) | {"out": str(out), "report": str(page)}))
     else:
-        from unskew.compare.finding_per_setting import findings_text
-        from unskew.compare.write_comparison import to_terminal
+        from unskew.comparisons.finding_per_setting import findings_text
+        from unskew.comparisons.write_comparison import to_terminal
         from unskew.describe.terminal_tables import console
 
         console().print(to_terminal(table))
@@ -94,7 +94,7 @@ def run_and_print(
 
 
 def _as_dict(table: ComparisonTable) -> dict[str, Any]:
-    from unskew.compare.finding_per_setting import finding_text
+    from unskew.comparisons.finding_per_setting import finding_text
 
     rows = [
         {"setting": row.setting, "method": row.label, "failed": {str(k): why for k, why in row.failed.items()}}

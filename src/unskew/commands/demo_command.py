@@ -12,8 +12,8 @@ from unskew.commands.compare_command import run_and_print
 from unskew.commands.shared_options import Jobs, Json
 
 if TYPE_CHECKING:
-    from unskew.compare.comparison_table import ComparisonTable
-    from unskew.report.report_page import ExtraSection
+    from unskew.comparisons.comparison_table import ComparisonTable
+    from unskew.reports.report_page import ExtraSection
 
 RUNS = Path("runs/demo")
 
@@ -29,13 +29,13 @@ def demo(
     each, with two seeds, in a minute or two. Then attacks the features and means that FLea and FedMix share, and the
     weights that FedAvg sends.
     """
-    from unskew.compare import grid as grids
+    from unskew.comparisons import grid as grids
 
     run_and_print(grids.load("demo"), out, jobs, as_json, None, _attack)
 
 
 def _attack(out: Path, table: ComparisonTable) -> tuple[ExtraSection, Path]:
     """Audit the runs of the demo."""
-    from unskew.audit.demo_attacks import demo_section
+    from unskew.audits.demo_attacks import demo_section
 
     return demo_section(out, [run for row in table.rows for run in row.runs])

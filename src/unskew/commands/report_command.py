@@ -24,7 +24,7 @@ def report(
     ] = "mean_last10",
 ) -> None:
     """Write an HTML report on runs: finding, figures, costs."""
-    from unskew.report.report_page import title_of, write
+    from unskew.reports.report_page import title_of, write
 
     loaded = [run for folder in runs for run in load_runs(folder)]
     typer.echo(f"report: {write(loaded, out, title or title_of(loaded), metric)}")

@@ -16,11 +16,11 @@ from unskew.commands.shared_options import RUN_FAILED, STOPPED, DataDir, Jobs, J
 if TYPE_CHECKING:
     import pandas as pd
 
-    from unskew.reproduce.compare_to_paper import PaperComparison
-    from unskew.reproduce.figures.paper_figure import PaperFigure
-    from unskew.reproduce.run_target import TargetRuns
-    from unskew.reproduce.target_catalogue import Target
-    from unskew.reproduce.target_plan import ReproduceOptions, TargetPlan
+    from unskew.reproductions.compare_to_paper import PaperComparison
+    from unskew.reproductions.figures.paper_figure import PaperFigure
+    from unskew.reproductions.run_target import TargetRuns
+    from unskew.reproductions.target_catalogue import Target
+    from unskew.reproductions.target_plan import ReproduceOptions, TargetPlan
 
 RUNS = Path("runs") / "reproduce"
 RECORDED = Path("runs") / "recorded"  # output of --recorded
@@ -78,8 +78,8 @@ def reproduce(
                 "`unskew reproduce` alone lists all of them"
             )
         return _list(data_dir, as_json)
-    from unskew.reproduce import target_catalogue
-    from unskew.reproduce import target_plan as plans
+    from unskew.reproductions import target_catalogue
+    from unskew.reproductions import target_plan as plans
 
     _parse_numbers(seeds, "--seeds")
     options = plans.ReproduceOptions(
@@ -95,7 +95,7 @@ def reproduce(
     plan = plans.make(chosen, options, data_dir)
     done = _run(plan, runs, jobs, data_dir)
     if plan.target.is_figure:
-        from unskew.reproduce import run_target
+        from unskew.reproductions import run_target
 
         _print_figure(_add_failures(plan, done), run_target.figure_data(plan, done), results_dir, as_json)
     else:
@@ -107,8 +107,8 @@ def reproduce(
 
 
 def _check_folders(target: Target, out: Path, record: str | None) -> None:
-    from unskew.compare.folder_lock import check_grid_folder
-    from unskew.reproduce import preflight
+    from unskew.comparisons.folder_lock import check_grid_folder
+    from unskew.reproductions import preflight
 
     check_grid_folder(out)
     preflight.check_folder(out, "--out")
@@ -122,9 +122,9 @@ def _show_recorded(
     """Show a table or figure from recorded rows; --record copies a figure's files next to those rows."""
     from dataclasses import replace
 
-    from unskew.reproduce import figure_table, read_recorded, run_target
-    from unskew.reproduce import target_plan as plans
-    from unskew.reproduce.command_line import command_for
+    from unskew.reproductions import figure_table, read_recorded, run_target
+    from unskew.reproductions import target_plan as plans
+    from unskew.reproductions.command_line import command_for
 
     results_dir, rerun = out or RECORDED / target.slug, command_for(target.name, options, folder)
     _check_folders(target, results_dir, record)
@@ -146,7 +146,7 @@ def _show_recorded(
 
 
 def _figure(name: str) -> PaperFigure:
-    from unskew.reproduce.figures import FIGURES
+    from unskew.reproductions.figures import FIGURES
 
     if name not in FIGURES:
         raise UserError(f"{name}: this figure is not implemented yet; `unskew reproduce` lists what can be run")
@@ -154,8 +154,8 @@ def _figure(name: str) -> PaperFigure:
 
 
 def _run(plan: TargetPlan, runs: Path, jobs: int | None, data_dir: Path | None) -> TargetRuns:
-    from unskew.compare.progress import TerminalProgress
-    from unskew.reproduce import run_target
+    from unskew.comparisons.progress import TerminalProgress
+    from unskew.reproductions import run_target
 
     if plan.target.is_figure:
         _figure(plan.target.name)
@@ -167,7 +167,7 @@ def _run(plan: TargetPlan, runs: Path, jobs: int | None, data_dir: Path | None) 
 
 def _print_table(plan: TargetPlan, done: TargetRuns, out: Path, as_json: bool, rerun: str = "") -> None:
     """rerun: the command that runs what is not recorded; empty after a run, which also writes a report."""
-    from unskew.reproduce import run_target
+    from unskew.reproductions import run_target
 
     table, comparison = run_target.write_table(plan, done, out)
     if not rerun:
@@ -176,7 +176,7 @@ def _print_table(plan: TargetPlan, done: TargetRuns, out: Path, as_json: bool, r
         typer.echo(json.dumps(_as_dict(comparison) | {"out": str(out)} | _rerun_keys(rerun)))
         return
     from unskew.describe.terminal_tables import console
-    from unskew.reproduce.write_target import caption, remarks, to_terminal
+    from unskew.reproductions.write_target import caption, remarks, to_terminal
 
     screen = console()
     screen.print(to_terminal(comparison))
@@ -206,7 +206,7 @@ def _add_failures(plan: TargetPlan, done: TargetRuns) -> TargetPlan:
 
 
 def _print_figure(plan: TargetPlan, data: pd.DataFrame, out: Path, as_json: bool, rerun: str = "") -> None:
-    from unskew.reproduce import run_target
+    from unskew.reproductions import run_target
 
     files = [str(path) for path in run_target.write_figure(plan, data, out)]
     if as_json:
@@ -219,8 +219,8 @@ def _print_figure(plan: TargetPlan, data: pd.DataFrame, out: Path, as_json: bool
 
 
 def _as_dict(comparison: PaperComparison) -> dict[str, object]:
-    from unskew.reproduce.compare_to_paper import rank_correlation
-    from unskew.reproduce.write_target import to_rows
+    from unskew.reproductions.compare_to_paper import rank_correlation
+    from unskew.reproductions.write_target import to_rows
 
     orders = {column: rank_correlation(comparison.of(column)) for column in comparison.columns}
     known = {column: None if order.rho != order.rho else order.rho for column, order in orders.items()}
@@ -232,8 +232,8 @@ def _as_dict(comparison: PaperComparison) -> dict[str, object]:
 
 def _record(plan: TargetPlan, done: TargetRuns, out: Path, folder: Path) -> None:
     """Record the finished runs; failed runs are not recorded."""
-    from unskew.reproduce import record_audits
-    from unskew.reproduce import record_runs as records
+    from unskew.reproductions import record_audits
+    from unskew.reproductions import record_runs as records
 
     files = records.record(plan, done.finished, folder) if done.finished else []
     files += record_audits.record(done.finished, folder / plan.target.paper / "leak.csv")
@@ -258,8 +258,8 @@ def _list(data_dir: Path | None, as_json: bool) -> None:
     from rich.table import Table
 
     from unskew.describe.terminal_tables import console
-    from unskew.reproduce.target_catalogue import papers, targets
-    from unskew.reproduce.target_status import status_of
+    from unskew.reproductions.target_catalogue import papers, targets
+    from unskew.reproductions.target_status import status_of
 
     statuses = {name: status_of(target, data_dir) for name, target in targets().items()}
     if as_json:
@@ -286,7 +286,7 @@ def _parse_names(text: str | None, option: str) -> tuple[str, ...] | None:
 
 
 def _parse_numbers(text: str | None, option: str) -> tuple[int, ...] | None:
-    from unskew.compare.grid import parse_seeds
+    from unskew.comparisons.grid import parse_seeds
 
     if text is None:
         return None

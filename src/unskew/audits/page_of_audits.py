@@ -1,0 +1,103 @@
+"""One HTML page about the audits of one or several runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from unskew.audits.audit_run import Audit
+from unskew.audits.leak import KindVerdict, Pictures
+from unskew.audits.page.audit_page import write
+from unskew.audits.page.page_input import PageInput, RocCurve, RunUtility
+from unskew.reports.report_page import title_of
+from unskew.reports.run_facts import Fact
+from unskew.results.format_numbers import listed
+from unskew.results.load_run import LoadedRun, load
+
+MAX_RUNS_IN_FULL = 2  # with more runs the page shows only the best attack's images of each
+
+
+def write_page(audits: Sequence[Audit], path: Path, title: str | None = None) -> Path:
+    """Utility, bytes and leakage of the runs, with the threat models and the budgets of the attacks."""
+    runs = [load(a.run) for a in audits]
+    folders = list(dict.fromkeys(a.run for a in audits))
+    names = run_names(runs)
+    renamed = [_renamed(a, name, folders.index(a.run)) for a, name in zip(audits, names)]
+    page = PageInput(
+        title or f"Audit: {title_of(runs)}",
+        tuple({a.run: replace(RunUtility.of(r, "none"), method=n) for a, r, n in zip(audits, runs, names)}.values()),
+        _merge_verdicts([verdict for a in renamed for verdict in a.verdicts]),
+        tuple(leak for a in renamed for leak in a.leaks if leak.attack not in {m.attack for m in a.membership}),
+        tuple(
+            pictures
+            for a in renamed
+            for pictures in (a.pictures if len(audits) <= MAX_RUNS_IN_FULL else _closest_pictures(a.pictures))
+        ),
+        tuple(
+            RocCurve(name, "none", run.config.data.name, result)
+            for a, run, name in zip(audits, runs, names)
+            for result in a.membership
+        ),
+        tuple(dict.fromkeys(skipped for a in audits for skipped in a.skipped)),
+        _facts(audits),
+    )
+    return write(page, path)
+
+
+def run_names(runs: Sequence[LoadedRun]) -> list[str]:
+    """The method of each run, with its folder where runs of one method differ in more than the seed."""
+    settings: dict[tuple[str, str], list[dict]] = {}
+    for run in runs:
+        of_run = run.config.identity_settings()
+        same_name = settings.setdefault((run.config.label, run.config.data.name), [])
+        same_name.append({key: value for key, value in of_run.items() if key not in ("seed", "device", "engine")})
+    names = []
+    for run in runs:
+        same_name = settings[run.config.label, run.config.data.name]
+        alike = all(each == same_name[0] for each in same_name)
+        names.append(run.config.label if alike else f"{run.config.label} ({run.folder.name})")
+    return names
+
+
+def _renamed(audit: Audit, name: str, number: int) -> Audit:
+    """The audit under the run's name on the page.
+
+    The run's number replaces the seed, so that the same image in two runs does not count as two tries.
+    """
+    return replace(
+        audit,
+        leaks=[replace(leak, method=name, seed=number) for leak in audit.leaks],
+        pictures=[replace(pictures, method=name) for pictures in audit.pictures],
+        verdicts=[replace(verdict, method=name) for verdict in audit.verdicts],
+    )
+
+
+def _merge_verdicts(verdicts: list[KindVerdict]) -> tuple[KindVerdict, ...]:
+    """One verdict for all runs with the same text, which then share a card on the page."""
+    methods: dict[KindVerdict, list[str]] = {}
+    for verdict in verdicts:
+        methods.setdefault(replace(verdict, method=""), []).append(verdict.method)
+    return tuple(replace(verdict, method=listed(list(dict.fromkeys(names)))) for verdict, names in methods.items())
+
+
+def _closest_pictures(pictures: list[Pictures]) -> list[Pictures]:
+    """Of each set of images the pictures of the attack that came closest; the table has the values of all attacks."""
+    best: dict[tuple[int, ...], Pictures] = {}
+    for candidate in pictures:
+        other = best.get(candidate.images)
+        if other is None or _error(candidate) < _error(other):
+            best[candidate.images] = candidate
+    return list(best.values())
+
+
+def _error(pictures: Pictures) -> float:
+    return float((pictures.true - pictures.recovered).square().mean())
+
+
+def _facts(audits: Sequence[Audit]) -> tuple[Fact, ...]:
+    threats = tuple(dict.fromkeys(str(a.budget.threat) for a in audits))
+    budgets = tuple(dict.fromkeys(a.budget.describe(name) for a in audits for name in a.budget.attacks))
+    notes = tuple(dict.fromkeys(note for a in audits for note in a.notes))
+    facts = (Fact("attacker", threats), Fact("budget", budgets), Fact("local training", notes))
+    return tuple(fact for fact in facts if fact.lines)

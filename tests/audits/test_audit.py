@@ -1,0 +1,168 @@
+"""`unskew audit` from the command line: its files, its error messages, and threat models."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import unskew as us
+from runner.conftest import Command
+from unskew.audits import save_audit
+from unskew.audits.audit_run import audit
+from unskew.audits.budget import Budget
+from unskew.audits.threat_model import SERVER, SUM_ONLY, THREATS
+from unskew.config import recipe as recipes
+from unskew.runner.prepare_run import read_data
+
+from .victim import images
+
+TEN = 10
+QUICK = ("--attack", "ig", "--iterations", "3", "--restarts", "2", "--images", "2", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten clients with one image each that take one step of plain SGD."""
+    folder = tmp_path_factory.mktemp("recipe")
+    x, y = (255 * images(TEN).numpy()).round().astype("uint8"), np.arange(TEN)
+    np.savez(folder / "rows.npz", x=np.concatenate([x, x]), y=np.concatenate([y, y]), group=np.r_[y, y])
+    keys = {
+        "data": {"name": str(folder / "rows.npz"), "test": 0.5},
+        "model": "lenet",
+        "partition": {"name": "group"},
+        "rounds": 1,
+        "local": {"steps": 1, "batch": 1, "lr": 0.1, "momentum": 0, "weight_decay": 0},
+        "record": {"rounds": [1]},
+        "device": "cpu",
+        "engine": {"name": "loop", "workers": 1},
+    }
+    path = folder / "ten.yaml"
+    path.write_text(yaml.safe_dump(keys))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "run"
+    us.run(recipes.load(str(recipe), [])[1], out=out)
+    return out
+
+
+def test_an_audit_writes_leaks_pictures_and_a_page(run: Path, unskew: Command) -> None:
+    result = unskew("audit", run, *QUICK)
+    assert result.code == 0, result.err
+    assert str(SERVER) in result.out
+    assert "counts: not attacked. model/samples: unskew implements no attack on this kind" in result.out
+    assert "2 tries of 3 iterations" in result.out
+    with (run / "audit" / "leak.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    columns = "method,defence,attack,dataset,image,restart,metric,space,value,seed,device,commit"
+    assert list(rows[0]) == columns.split(",")
+    assert {(r["metric"], r["restart"]) for r in rows if r["space"] == "unit"} == {("mse", "0"), ("mse", "1")}
+    assert {r["value"] for r in rows if r["attack"] == "labels"} == {"100.0"}
+    assert "does not know labels, draws" in (run / "audit" / "audit.html").read_text()
+    about = json.loads((run / "audit" / "audit.json").read_text())
+    assert about["threat"] == str(SERVER)
+    again = save_audit.read(run)
+    (shown,) = again.pictures
+    assert shown.attack == "ig"
+    assert shown.true.shape == shown.recovered.shape == (2, 1, 8, 8)
+    assert again.verdicts[0].kind == "counts"
+
+
+def test_pictures_show_the_rows_with_their_indices(run: Path, unskew: Command) -> None:
+    assert unskew("audit", run, *QUICK).code == 0
+    (shown,) = save_audit.read(run).pictures
+    rows = read_data(us.load(run).config, None).train.x[list(shown.images)]
+    assert np.allclose(shown.true.numpy(), rows.numpy() / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "tampered"])
+def test_a_broken_message_file_is_named_and_exits_with_2(how: str, run: Path, tmp_path: Path, unskew: Command) -> None:
+    copy = shutil.copytree(run, tmp_path / "copy")
+    path = copy / "messages" / "000001-3.safetensors"
+    data = path.read_bytes()
+    path.unlink()
+    if how != "missing":
+        path.write_bytes(data[: len(data) // 2] if how == "truncated" else data[:-1] + bytes([data[-1] ^ 1]))
+    result = unskew("audit", copy, *QUICK)
+    assert result.code == 2
+    assert "000001-3.safetensors" in result.err
+
+
+MISTAKES = {
+    "attack": (["--attack", "idgl"], ["idgl", "idlg"]),
+    "threat": (["--threat", "sumonly"], ["sumonly", "sum-only"]),
+    "knowledge": (["--knows", "label"], ["label", "labels"]),
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES.values(), ids=MISTAKES)
+def test_a_misspelt_option_is_named_with_a_suggestion(
+    words: tuple[list[str], list[str]], run: Path, unskew: Command
+) -> None:
+    result = unskew("audit", run, *words[0])
+    assert result.code == 2
+    assert all(word in result.err for word in words[1])
+
+
+def test_a_run_without_recorded_messages_is_refused_with_the_option_to_record_them(
+    recipe: Path, tmp_path: Path, unskew: Command
+) -> None:
+    assert unskew("run", recipe, "record={}", "--out", tmp_path / "bare").code == 0
+    result = unskew("audit", tmp_path / "bare", *QUICK)
+    assert result.code == 2
+    assert "record.rounds='[1]'" in result.err
+
+
+def test_the_sum_needs_the_messages_of_all_clients(recipe: Path, tmp_path: Path, unskew: Command) -> None:
+    assert unskew("run", recipe, "record={rounds: [1], clients: [0, 1]}", "--out", tmp_path / "two").code == 0
+    result = unskew("audit", tmp_path / "two", *QUICK, "--threat", "sum-only")
+    assert result.code == 2
+    assert "client 2" in result.err
+
+
+def test_an_interrupted_audit_continues_from_its_cached_results(run: Path) -> None:
+    budget = Budget(("ig",), SERVER, images=3, iterations=4, restarts=1, at_once=1, seed=8)
+    seen: list[int] = []
+
+    def stop(stage: str, done: int, total: int) -> None:
+        seen.append(done)
+        if done == 6:  # in the second of three messages
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        audit(run, budget, device="cpu", report=stop)
+    kept = set((run / "audit" / "kept").iterdir())
+    again: list[tuple[int, int]] = []
+    continued = audit(run, budget, device="cpu", report=lambda stage, done, total: again.append((done, total)))
+    assert len(set((run / "audit" / "kept").iterdir()) - kept) == 2
+    assert (1, 12) not in again
+    cached = audit(run, budget, device="cpu", report=lambda stage, done, total: None)
+    assert cached.leaks == continued.leaks
+
+
+def test_the_sum_leaks_less_than_single_messages(run: Path) -> None:
+    """A cohort of ten, with the same attack and budget on each message and on their sum."""
+    best = {}
+    for threat in (SERVER, SUM_ONLY):
+        budget = Budget(("ig",), threat.with_knowledge(("labels",)), images=TEN, iterations=60, restarts=1)
+        result = audit(run, budget, device="cpu")
+        rows = [leak.value for leak in result.leaks if leak.metric == "psnr"]
+        assert len(rows) == TEN
+        best[threat.name] = np.mean(rows)
+    assert best["server"] > 20
+    assert best["server"] > best["sum-only"] + 6
+
+
+@pytest.mark.parametrize("threat", THREATS.values(), ids=THREATS)
+def test_a_threat_model_states_what_it_sees_and_knows(threat: object) -> None:
+    text = str(threat)
+    assert "sees" in text
+    assert all(word in text for word in ("model", "labels", "batch", "steps", "batchnorm", "draws"))

@@ -1,0 +1,85 @@
+"""`unskew audit` on every registered method: each kind of artefact is attacked, or the reason why not is reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import unskew as us
+from unskew.audits.audit_run import Audit, audit
+from unskew.audits.budget import Budget
+from unskew.audits.threat_model import threat_by_name
+from unskew.protocol import method_registry
+
+METHODS = [name for name in method_registry.method_names() if not name.startswith("test-")]
+CLASSES = 3
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step per iteration of L-BFGS instead of twenty: these tests only check that every attack runs."""
+    monkeypatch.setattr("unskew.audits.attacks.lbfgs.INNER", 1)
+
+
+def dataset() -> us.Dataset:
+    """Three clients with three rows of four pixels each."""
+    x = np.random.default_rng(0).random((9, 1, 2, 2)).astype("float32")
+    y = np.array([0, 1, 1, 2, 0, 2, 0, 0, 1])
+    return us.from_arrays(x, y, x_test=x, y_test=y, group=np.repeat(np.arange(3), 3))
+
+
+def network() -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        body = nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Sigmoid())
+        return nn.Sequential(body, nn.Sequential(nn.Linear(5, 6), nn.Sigmoid()), nn.Linear(6, CLASSES))
+
+
+def run_method(folder: Path, method: str, **changes: object) -> Path:
+    local = {"epochs": 2, "batch": 3, "lr": 0.1, "momentum": 0.5}
+    keys = {"rounds": 2, "local": local, "record": {"rounds": [2]}, "engine": {"name": "loop", "workers": 1}}
+    setting = us.Experiment(method=method, partition={"name": "group"}, device="cpu", **keys | changes)
+    us.run(setting, out=folder, data=dataset(), model=network())
+    return folder
+
+
+def run_audit(folder: Path, **changes: object) -> Audit:
+    budget = Budget(**{"images": 2, "iterations": 1, "restarts": 2, "membership": "none"} | changes)
+    return audit(folder, budget, device="cpu", data=dataset(), model=network())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_kind_that_clients_sent_has_a_verdict(method: str, tmp_path: Path) -> None:
+    result = run_audit(run_method(tmp_path, method))
+    ledger = us.load(tmp_path, model=network()).ledger
+    kinds = set(ledger[ledger["direction"] == "up"]["kind"])
+    assert {verdict.kind for verdict in result.verdicts} == kinds
+    attacked = {verdict.kind for verdict in result.verdicts if verdict.state != "unknown"}
+    assert "weights" in attacked
+    by_kind = ledger[ledger["direction"] == "up"].groupby("kind")["bytes"].sum()
+    sent = set(
+        by_kind[by_kind > 0].index
+    )  # clients with three rows have no mean of ten to send, nor a tenth of their rows
+    assert attacked == sent & {"weights", "gradients", "control", "features", "raw", "labels"}
+    for verdict in result.verdicts:
+        reason = "unskew implements no attack on this kind" if verdict.kind in sent else "no client had any to send"
+        assert verdict.state != "unknown" or reason in verdict.words
+    # Exposure comes from the ledger instead of an attack.
+    on_features = {"decoder", "context", "ledger"} if "features" in kinds else set()
+    assert {leak.attack.split("/")[0] for leak in result.leaks} == {"labels", "dlg", "idlg", "ig"} | on_features
+    assert all(np.isfinite(leak.value) for leak in result.leaks)
+
+
+@pytest.mark.parametrize("threat", ["sum-only", "eavesdropper", "fellow-client"])
+def test_every_threat_model_gets_a_verdict(threat: str, tmp_path: Path) -> None:
+    result = run_audit(run_method(tmp_path, "scaffold"), threat=threat_by_name(threat), attacks=("ig",))
+    states = {verdict.kind: verdict.state for verdict in result.verdicts}
+    secrets = threat == "fellow-client"
+    assert (states["weights"] == "unknown") == secrets
+    assert (states["control"] == "unknown") == secrets
+    if threat == "sum-only":
+        assert {leak.image for leak in result.leaks if leak.image >= 0} == set(range(9))

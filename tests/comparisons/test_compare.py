@@ -200,7 +200,7 @@ def test_a_worker_ignores_ctrl_c_and_saves_when_its_parent_is_gone(many: Path, t
     endless = ["rounds=100000", "checkpoint.seconds=1000"]
     (cell,) = grids.load(str(many), endless, {"methods": ["moon"], "seeds": "0"}).cells
     folder = tmp_path / "cell"
-    request = {"folder": str(folder), "experiment": cell.experiment.resolved(), "name": "x", "data_dir": None}
+    request = process_pool.request_for(cell, tmp_path, "x", 1) | {"folder": str(folder)}
     command = [sys.executable, "-P", "-m", "unskew.comparisons.grid_worker"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as process:

@@ -18,6 +18,7 @@ from runner.test_killed import PATIENCE, is_alive, wait_for
 from unskew.base import file_lock
 from unskew.comparisons import grid as grids
 from unskew.comparisons import process_pool, run_grid
+from unskew.comparisons.cells import folder_of
 from unskew.comparisons.folder_lock import lock_folder
 from unskew.comparisons.progress import TerminalProgress
 
@@ -110,7 +111,7 @@ def test_a_cell_that_another_process_still_saves_is_waited_for(many: Path, tmp_p
     out = tmp_path / "out"
     cell = grids.load(str(many), ["rounds=2", "data.validation=0.2"], {"methods": ["fedavg"], "seeds": "0"}).cells[0]
     with lock_folder(out):
-        lock = file_lock.lock(process_pool.folder_of(out, cell), "saving")
+        lock = file_lock.lock(folder_of(out, cell), "saving")
     release = threading.Timer(4.0, lock.release)  # a worker needs about two seconds to get there
     release.start()
     result = unskew(

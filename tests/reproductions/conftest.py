@@ -11,6 +11,7 @@ import pytest
 from runner.conftest import unskew
 from unskew.base.errors import UserError
 from unskew.comparisons import process_pool
+from unskew.comparisons.cells import folder_of
 from unskew.comparisons.grid import Cell
 from unskew.runner.run_experiment import run
 
@@ -38,7 +39,7 @@ class InProcessPool:
     def __call__(self, cells: Sequence[Cell], out: Path, *_: Any, name: str, **more: Any) -> dict[str, str]:
         failed = {}
         for cell in {cell.name: cell for cell in cells}.values():
-            folder = process_pool.folder_of(out, cell)
+            folder = folder_of(out, cell)
             if cell.method in self.broken:
                 failed[cell.name] = "the loss is not finite"
             elif not process_pool.is_finished(folder):

@@ -27,6 +27,7 @@ from unskew.audits.threat_model import Observation
 from unskew.audits.validate_messages import check_messages, check_updates
 from unskew.audits.verdict import Attempt, verdicts
 from unskew.base.errors import UserError
+from unskew.config.user_code import changed_files
 from unskew.data import Dataset
 from unskew.engines.engine import one_thread
 from unskew.results import recorded_messages
@@ -110,6 +111,10 @@ def _run_audit(
             attempts.append(Attempt(kind, name, (), str(reason)))
     result.verdicts.extend(verdicts(attempts, budget, loaded.config.label))
     result.notes.extend(sorted({note for attempt in attempts for note in attempt.notes}))
+    result.notes.extend(
+        f"{file} was changed since the run: the attacks use its present contents"
+        for file in changed_files(loaded.config.imports)
+    )
     result.leaks.extend(exposure_leaks(replayed, budget))
     _audit_membership(replayed, budget, observations, result, report)
     return result

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from unskew.audits.problem import PixelRange
 from unskew.base.errors import UserError
 from unskew.config.experiment import EngineConfig
+from unskew.config.user_code import check_available
 from unskew.data import Dataset
 from unskew.engines.engine import EngineContext
 from unskew.results.load_run import LoadedRun
@@ -90,6 +91,7 @@ def replay_run(
     data_dir: Path | None = None,
 ) -> ReplayedRun:
     """Set a finished run up again; data, partition and model must be the ones it was run with."""
+    check_available(run.config.imports, run.folder, "an audit")
     config = run.config.model_copy(
         update={"engine": EngineConfig(name="loop", workers=1), "device": device, "stop": None, "track": ()}
     )

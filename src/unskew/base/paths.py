@@ -1,10 +1,12 @@
-"""Paths that a user types."""
+"""Paths that a user types, and the name of the file that marks our folders."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from unskew.base.errors import UserError
+
+MARKER = ".unskew.json"  # the file that makes a folder ours
 
 
 def folder_path(text: str | Path) -> Path:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unskew.commands.shared_options import DataDir
+from unskew.commands.shared_options import DataDir, Imports
 
 
 class MembershipChoice(StrEnum):
@@ -51,6 +51,7 @@ def audit(
     record: Annotated[
         Path | None, typer.Option(metavar="DIR", help="also add the results to DIR/audit/leak.csv")
     ] = None,
+    imports: Imports = None,
     data_dir: DataDir = None,
 ) -> None:
     """Attack recorded messages and report what leaks.

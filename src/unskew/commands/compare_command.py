@@ -11,7 +11,7 @@ import typer
 
 from unskew.base.errors import StoppedByUser, UserError
 from unskew.base.paths import folder_path
-from unskew.commands.shared_options import RUN_FAILED, STOPPED, DataDir, Jobs, Json, Overrides, Recipe, Seeds
+from unskew.commands.shared_options import RUN_FAILED, STOPPED, DataDir, Imports, Jobs, Json, Overrides, Recipe, Seeds
 
 if TYPE_CHECKING:
     from unskew.comparisons.comparison_table import ComparisonTable
@@ -38,6 +38,7 @@ def compare(
         typer.Option(parser=folder_path, metavar="DIR", help="folder for all runs (default: runs/compare-RECIPE)"),
     ] = None,
     as_json: Json = False,
+    imports: Imports = None,
     data_dir: DataDir = None,
 ) -> None:
     """Run every method × setting × seed and report which leads.

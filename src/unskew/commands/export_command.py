@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from unskew.commands.shared_options import Imports
+
 
 class ExportFormat(StrEnum):
     torch = "torch"
@@ -23,6 +25,7 @@ def export(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="file (default: model.pt2 or model.onnx in RUN)")
     ] = None,
+    imports: Imports = None,
 ) -> None:
     """Export a trained model with torch.export or to ONNX."""
     import warnings

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from unskew.base.errors import UserError
-from unskew.commands.shared_options import Json
+from unskew.commands.shared_options import Imports, Json
 
 
 def methods(
@@ -23,6 +23,7 @@ def methods(
         str | None, typer.Option(metavar="SHAPE", help="input shape, such as 3,32,32 (default: 1,8,8)")
     ] = None,
     classes: Annotated[int, typer.Option(min=2, metavar="N", help="number of classes")] = 10,
+    imports: Imports = None,
     as_json: Json = False,
     markdown: Annotated[
         Path | None, typer.Option(metavar="DIR", help="write a page per method and an index to DIR")

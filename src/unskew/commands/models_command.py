@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unskew.commands.shared_options import Json
+from unskew.commands.shared_options import Imports, Json
 
 if TYPE_CHECKING:
     from unskew.describe.describe_model import ModelDescription
@@ -26,6 +26,7 @@ def models(
     classes: Annotated[
         int | None, typer.Option(min=2, metavar="N", help="number of classes (default: the model's usual)")
     ] = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """List models, or describe one: parameters, blocks, shapes."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unskew.commands.shared_options import DataDir, Json, Overrides, Recipe
+from unskew.commands.shared_options import DataDir, Imports, Json, Overrides, Recipe
 
 if TYPE_CHECKING:
     from unskew.describe.describe_split import SplitDescription
@@ -22,6 +22,7 @@ def partition(
         Path | None, typer.Option(metavar="FILE", help="also write the row counts per client and class")
     ] = None,
     as_json: Json = False,
+    imports: Imports = None,
     data_dir: DataDir = None,
 ) -> None:
     """Show how a recipe splits the data, without training.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unskew.base.errors import UserError
+from unskew.commands.shared_options import Imports
 
 if TYPE_CHECKING:
     from unskew.results.load_run import LoadedRun
@@ -22,6 +23,7 @@ def report(
     metric: Annotated[
         str, typer.Option(metavar="NAME", show_default=False, help="mean_last10 (the default), best or final")
     ] = "mean_last10",
+    imports: Imports = None,
 ) -> None:
     """Write an HTML report on runs: finding, figures, costs."""
     from unskew.reports.report_page import title_of, write

@@ -11,7 +11,7 @@ import typer
 
 from unskew.base.errors import StoppedByUser, UserError
 from unskew.base.paths import folder_path
-from unskew.commands.shared_options import RUN_FAILED, STOPPED, DataDir, Jobs, Json, Overrides, Seeds
+from unskew.commands.shared_options import RUN_FAILED, STOPPED, DataDir, Imports, Jobs, Json, Overrides, Seeds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +63,7 @@ def reproduce(
         Path | None, typer.Option(metavar="DIR", help="run nothing; show what is recorded in DIR/PAPER/")
     ] = None,
     as_json: Json = False,
+    imports: Imports = None,
     data_dir: DataDir = None,
 ) -> None:
     """Rerun a paper's table or figure and compare the numbers.

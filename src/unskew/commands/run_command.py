@@ -11,7 +11,7 @@ import typer
 
 from unskew.base.errors import StoppedByUser
 from unskew.base.paths import folder_path
-from unskew.commands.shared_options import DataDir, Overrides, Recipe
+from unskew.commands.shared_options import DataDir, Imports, Overrides, Recipe
 
 
 def run(
@@ -23,6 +23,7 @@ def run(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in that folder if there is one")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as one line of JSON")] = False,
+    imports: Imports = None,
     data_dir: DataDir = None,
 ) -> None:
     """Train one method and save the run to a folder.

@@ -10,6 +10,22 @@ import typer
 RUN_FAILED = 2  # exit code when at least one run of a grid failed
 STOPPED = "stopped; run the same command again to continue every run after its last complete round"
 
+
+def _import_files(files: list[Path] | None) -> list[Path] | None:
+    """Import before the command reads a recipe: what the files register must have a name then."""
+    if files:
+        from unskew.config.user_code import import_files
+
+        import_files(files)
+    return files
+
+
+Imports = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--import", callback=_import_files, metavar="FILE", help="Python file with your own methods, models, data"
+    ),
+]
 Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="YAML file or name of a built-in recipe")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="change keys of the recipe")]
 Seeds = Annotated[str | None, typer.Option(metavar="SEEDS", help="such as 0,1,2 or 0-4")]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from unskew.comparisons.cells import folder_of
 from unskew.comparisons.grid import Cell, Grid
-from unskew.comparisons.process_pool import folder_of
 from unskew.comparisons.select_on_validation import choose_candidate, choose_round
 from unskew.results.baseline import baseline_index
 from unskew.results.load_run import LoadedRun, load

@@ -10,6 +10,7 @@ from typing import IO
 
 from unskew.base import file_lock
 from unskew.base.errors import UserError
+from unskew.base.paths import MARKER
 from unskew.results import owned_folder
 
 KIND = "a grid of runs"
@@ -35,7 +36,7 @@ def lock_folder(out: Path) -> Iterator[IO[bytes]]:
                 yield log
         finally:
             _remove_empty(out)
-            if {path.name for path in out.iterdir()} <= {owned_folder.MARKER, file_lock.NAME}:
+            if {path.name for path in out.iterdir()} <= {MARKER, file_lock.NAME}:
                 owned_folder.discard(out, created)
     finally:
         lock.release()

@@ -47,13 +47,16 @@ class ProgressWriter:
 def serve(lines: IO[str], progress: ProgressWriter) -> None:
     """Run every cell that arrives, until the parent closes the pipe."""
     from unskew.config.recipe import validate
+    from unskew.config.user_code import check_unchanged, import_for_worker
     from unskew.runner.run_experiment import run
 
     for line in lines:
         cell = json.loads(line)
         folder = Path(cell["folder"])
         try:
+            import_for_worker(cell["imports"], cell["search"])
             experiment = validate(cell["experiment"], folder.name)
+            check_unchanged(cell["experiment"]["imports"], experiment.resolved()["imports"])
             run(
                 experiment,
                 out=folder,

@@ -11,31 +11,25 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 from unskew.base.environment import core_count, pick_device
 from unskew.base.errors import UserError
-from unskew.comparisons.folder_lock import CELLS
+from unskew.comparisons.cells import GridProgress, folder_of
 from unskew.comparisons.grid import Cell
+from unskew.comparisons.in_process import run_in_process
 from unskew.comparisons.mps import ProcessStart, mps_service
 from unskew.config.experiment import Experiment
+from unskew.config.user_code import is_importable, modules_for_workers
 from unskew.results.run_folder import read_manifest
 
+if TYPE_CHECKING:
+    from torch import nn
+
+    from unskew.data import Dataset
+
 RUNS_PER_GPU = 6  # parallel runs that share one GPU
-
 POLL_SECONDS = 0.5  # Windows handles Ctrl-C only between waits
-
-
-class GridProgress(Protocol):
-    """Callbacks for the progress of the cells."""
-
-    def begin(self, cells: Sequence[Cell], finished: set[str], jobs: int) -> None: ...
-
-    def update(self, cell: Cell, round: int, accuracy: float | None, best: float | None) -> None: ...
-
-    def cell_ended(self, cell: Cell, failure: str | None) -> None: ...
-
-    def end(self) -> None: ...
 
 
 @dataclass
@@ -60,11 +54,6 @@ class _Worker:
             if line.endswith(b"\n"):  # a process that is killed may leave half a line
                 events.put((self, json.loads(line)))
         events.put((self, None))
-
-
-def folder_of(out: Path, cell: Cell) -> Path:
-    """The run folder of a cell."""
-    return out / CELLS / cell.name
 
 
 def is_finished(folder: Path) -> bool:
@@ -96,31 +85,40 @@ def run_cells(
     name: str = "run",
     jobs: int | None = None,
     data_dir: Path | None = None,
+    data: Dataset | None = None,
+    model: nn.Sequential | None = None,
     while_running: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
     """Run the missing cells; returns the reason of failure by name of the cell. If interrupted, all runs save first.
 
-    log: from `lock_folder`. while_running: called once, as soon as the first worker trains.
+    log: from `lock_folder`. while_running: called once, as soon as the first worker trains. What other processes cannot
+    have (data or a model from Python, a method defined in a notebook) is run in this process, cell after cell.
     """
     unique = {cell.name: cell for cell in cells}
-    finished = {key for key in unique if is_finished(out / CELLS / key)}
+    finished = {key for key, cell in unique.items() if is_finished(folder_of(out, cell))}
     waiting = [cell for key, cell in unique.items() if key not in finished]
+    if data is not None or model is not None or any(not is_importable(cell.experiment.imports) for cell in waiting):
+        return run_in_process(cells, finished, out, progress, name=name, data_dir=data_dir, data=data, model=model)
     parallel, workers = split_cores([cell.experiment for cell in waiting], jobs)
-    requests = {
-        cell.name: {
-            "folder": str(folder_of(out, cell)),
-            "experiment": _with_workers(cell.experiment, workers).resolved(),
-            "name": name,
-            "data_dir": str(data_dir) if data_dir else None,
-        }
-        for cell in waiting
-    }
+    requests = {cell.name: request_for(cell, out, name, workers, data_dir) for cell in waiting}
     try:
         progress.begin(cells, finished, parallel)
         with mps_service(parallel > 1 and _on_a_gpu([cell.experiment for cell in waiting])) as start:
             return _Pool(waiting, requests, progress, log, start, while_running).run(parallel)
     finally:
         progress.end()
+
+
+def request_for(cell: Cell, out: Path, name: str, workers: int, data_dir: Path | None = None) -> dict[str, Any]:
+    """The line that makes a worker process run a cell."""
+    return {
+        "folder": str(folder_of(out, cell)),
+        "experiment": _with_workers(cell.experiment, workers).resolved(),
+        "name": name,
+        "data_dir": str(data_dir) if data_dir else None,
+        "imports": list(modules_for_workers(cell.experiment.imports)),
+        "search": sys.path,
+    }
 
 
 class _Pool:

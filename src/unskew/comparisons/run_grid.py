@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from unskew.base.errors import UserError
 from unskew.comparisons import process_pool
+from unskew.comparisons.cells import GridProgress
 from unskew.comparisons.folder_lock import lock_folder
 from unskew.comparisons.grid import Grid
 
@@ -18,7 +19,7 @@ PAGE = "report.html"
 
 
 def run(
-    grid: Grid, out: Path, progress: process_pool.GridProgress, *, jobs: int | None = None, data_dir: Path | None = None
+    grid: Grid, out: Path, progress: GridProgress, *, jobs: int | None = None, data_dir: Path | None = None
 ) -> ComparisonTable:
     """Run the cells that are missing and write the table; other runs in the folder are not touched.
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from unskew.base.config_base import ConfigSection, NamedSection
@@ -16,6 +16,7 @@ from unskew.base.errors import expected_one_of
 from unskew.config.local_config import LocalConfig
 from unskew.config.stop_config import StopConfig
 from unskew.config.track_config import TrackConfig, as_list
+from unskew.config.user_code import UsedFile, used_files
 from unskew.data.partition import Partition
 from unskew.engines import engine_registry as engines
 from unskew.models.norms import BatchNormPolicy
@@ -23,6 +24,12 @@ from unskew.protocol import method_registry
 from unskew.protocol.method import Method, hyper_parameters
 from unskew.server.reply_policy import ReplyPolicy
 from unskew.server.sampling import Absence
+
+RECORDED = {"recorded": True}  # context of validation: names of code that is not imported here are accepted
+
+
+def _is_recorded(info: ValidationInfo) -> bool:
+    return bool(info.context) and info.context is RECORDED
 
 
 class AugmentConfig(ConfigSection):
@@ -66,9 +73,9 @@ class EngineConfig(NamedSection):
 
     @field_validator("name")
     @classmethod
-    def _registered(cls, value: str) -> str:
+    def _registered(cls, value: str, info: ValidationInfo) -> str:
         known = engines.names()
-        if value not in known:
+        if value not in known and not _is_recorded(info):
             # With the type and context of a Literal's error, a recipe's mistake is explained in the same words.
             listed = ", ".join(map(repr, known))
             raise PydanticCustomError(
@@ -151,11 +158,27 @@ class Experiment(ConfigSection):
     checkpoint: CheckpointConfig = CheckpointConfig()
     stop: StopConfig | None = Field(None, description="when to stop before the last round")
     track: tuple[TrackConfig, ...] = Field((), description="loggers that get every round: tensorboard, mlflow or wandb")
+    imports: tuple[UsedFile, ...] = Field(  # the last field, because it depends on others
+        (),
+        validate_default=True,
+        description="your own files that the run uses; filled in by unskew",
+    )
 
     @field_validator("method", mode="before")
     @classmethod
-    def _method(cls, value: Any) -> Any:
+    def _method(cls, value: Any, info: ValidationInfo) -> Any:
+        if _is_recorded(info) and not (isinstance(value, list) and method_registry.is_known(value)):
+            return value
         return expand_method(value)
+
+    @field_validator("imports", mode="before")
+    @classmethod
+    def _imports(cls, value: Any, info: ValidationInfo) -> Any:
+        if _is_recorded(info) or not {"method", "model", "data", "engine"} <= info.data.keys():
+            return value if _is_recorded(info) else ()
+        settings = info.data
+        names = (settings[section].name for section in ("model", "data", "engine"))
+        return used_files(settings["method"], *names)
 
     @field_validator("device")
     @classmethod
@@ -190,8 +213,8 @@ class Experiment(ConfigSection):
         return self
 
     @model_validator(mode="after")
-    def _known_artefacts(self) -> Experiment:
-        if isinstance(self.max_norm, dict):
+    def _known_artefacts(self, info: ValidationInfo) -> Experiment:
+        if isinstance(self.max_norm, dict) and not _is_recorded(info):
             parts = self.create_method().parts
             known = [f"{part.name}/{name}" for part in parts for name in (*part.sends, *part.shares)]
             if unknown := [name for name in self.max_norm if name not in known]:
@@ -237,6 +260,11 @@ class Experiment(ConfigSection):
             if plain[key] == type(self).model_fields[key].default:
                 del plain[key]
         del plain["engine"]["workers"]
+        # Runs that use no file of the user keep the identity that they had before this key existed.
+        if hashes := sorted(used.sha256 for used in self.imports if used.sha256):
+            plain["imports"] = hashes
+        else:
+            del plain["imports"]
         return plain
 
     def counting(self) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from unskew.base.errors import UserError, did_you_mean, expected_one_of
-from unskew.config.experiment import Experiment
+from unskew.base.paths import MARKER
+from unskew.config.experiment import RECORDED, Experiment
+from unskew.config.user_code import UsedFile, check_available, import_files
 from unskew.protocol import method_registry
 
 M = TypeVar("M", bound=BaseModel)
@@ -81,6 +83,14 @@ def validate(raw: dict[str, Any], where: str) -> Experiment:
     return parse_as(Experiment, raw, where)
 
 
+def read_recorded(raw: dict[str, Any], where: str) -> Experiment:
+    """The experiment of a run's folder, readable also where the code of its own parts is not imported."""
+    try:
+        return Experiment.model_validate(raw, context=RECORDED)
+    except ValidationError as error:
+        raise UserError("\n".join(f"{where}: {_explain(e, Experiment)}" for e in error.errors())) from error
+
+
 def parse_as(schema: type[M], raw: dict[str, Any], where: str) -> M:
     """Raw settings validated against a schema, or a UserError that names every offending key."""
     try:
@@ -99,6 +109,7 @@ def _read_file(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
         raise UserError(f"{path}{describe_yaml_error(error)}") from error
     if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
         raise UserError(f"{path}: expected keys and values such as 'rounds: 20', found {type(raw).__name__}")
+    _import_own(raw, path)
     parent = raw.pop("extends", None)
     if parent is None:
         return _expand_names(raw)
@@ -108,6 +119,18 @@ def _read_file(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
     except UserError as error:
         raise UserError(f"{path}: extends: {error}") from error
     return merge(_read_file(base, (*children, path)), _expand_names(raw))
+
+
+def _import_own(raw: dict[str, Any], path: Path) -> None:
+    """Import the files that a recipe names, relative to it; what the folder of a run names is not imported."""
+    files = raw.pop("imports", [])
+    if not isinstance(files, list) or not all(isinstance(file, str | dict) for file in files):
+        raise UserError(f"{path}: imports: expected a list of Python files such as [mine.py], found {files!r}")
+    recorded = [file for file in files if isinstance(file, dict)]
+    if recorded or (files and (path.parent / MARKER).exists()):
+        used = [parse_as(UsedFile, file, f"{path}: imports") for file in recorded]
+        return check_available(used, path.parent, "this recipe")
+    import_files(path.parent / file for file in files)
 
 
 def describe_yaml_error(error: Exception) -> str:

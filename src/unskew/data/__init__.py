@@ -10,6 +10,7 @@ from typing import TypeAlias
 import torch
 
 from unskew.base.errors import UserError, did_you_mean
+from unskew.base.plugins import load_plugins
 from unskew.data import huggingface
 from unskew.data.arrays import DEFAULT_TEST, from_arrays
 from unskew.data.celeba import celeba
@@ -49,7 +50,7 @@ def load(
     test, seed: fraction and seed of the test split, for data without an official one; verify: check official checksums.
     """
     request = LoadRequest(name, data_root(root), test, seed, verify)
-    loader = _LOADERS.get(name) or _OPTION_LOADERS.get(name.partition(":")[0])
+    loader = registered(name) or _OPTION_LOADERS.get(name.partition(":")[0])
     if loader is not None:
         return loader(request)
     if name.startswith(huggingface.PREFIX):
@@ -75,7 +76,7 @@ def load_labels(
     loader = _LABEL_LOADERS.get(name.partition(":")[0])
     if loader is not None:
         return loader(request)
-    if name not in _LOADERS and not name.startswith(huggingface.PREFIX) and _npz_file(request) is None:
+    if registered(name) is None and not name.startswith(huggingface.PREFIX) and _npz_file(request) is None:
         folder = _image_folder(request)
         if folder is not None:
             return image_folder(folder, test=test, seed=seed, read_rows=blank_images)
@@ -92,8 +93,15 @@ def dataset(name: str) -> Callable[[Loader], Loader]:
     return register
 
 
+def registered(name: str) -> Loader | None:
+    """The loader of a dataset by its name; None for paths and for names that are not registered."""
+    load_plugins()
+    return _LOADERS.get(name)
+
+
 def names() -> tuple[str, ...]:
     """Names that `load` accepts, besides paths of `.npz` files and of image folders."""
+    load_plugins()
     return tuple(sorted(_LOADERS))
 
 

@@ -20,6 +20,7 @@ class EngineEntry(NamedTuple):
     load: Callable[[], Any]
     workers: bool = False  # trains clients in several processes
     auto: tuple[str, ...] = ()  # device types on which `auto` picks it
+    cls: type | None = None  # of an engine that is not the package's own
 
 
 def _lazy_class(module: str, name: str) -> Callable[[], Any]:
@@ -51,10 +52,15 @@ def engine(
     """Register a class as an engine; if several declare a device in `auto`, the last one registered is picked."""
 
     def register(cls: type[T]) -> type[T]:
-        ENGINES[name] = EngineEntry(description, lambda: cls, workers, auto)
+        ENGINES[name] = EngineEntry(description, lambda: cls, workers, auto, cls)
         return cls
 
     return register
+
+
+def registered(name: str) -> type | None:
+    """The class of an engine that was registered from outside the package."""
+    return ENGINES[name].cls if name in ENGINES else None
 
 
 def names() -> list[str]:

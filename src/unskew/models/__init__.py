@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from unskew.base.errors import UserError, did_you_mean
+from unskew.base.plugins import load_plugins
 from unskew.models import timm_models
 from unskew.models.audio_and_motion import audionet, harnet
 from unskew.models.cnn import cnn, cnn5x5, mlp
@@ -71,13 +72,20 @@ def blocks(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn
             raise UserError(f"model {name} does not fit rows of shape {shape}: {error}; use another model") from error
 
 
+def registered(name: str) -> Builder | None:
+    """The function that builds a model of the zoo."""
+    if name not in ZOO:
+        load_plugins()
+    return ZOO.get(name)
+
+
 def check_name(name: str) -> None:
     """Refuse a name that is neither in the zoo nor in timm."""
     if name.startswith(timm_models.PREFIX):
         timm_models.check(name)
-    elif name not in ZOO:
+    elif registered(name) is None:
         known = f"{', '.join(ZOO)}, {timm_models.PREFIX}NAME"
         raise UserError(f"model.name: expected one of {known}, found {name!r}{did_you_mean(name, ZOO)}")
 
 
-__all__ = ["ZOO", "Model", "blocks", "build", "check_name", "model"]
+__all__ = ["ZOO", "Model", "blocks", "build", "check_name", "model", "registered"]

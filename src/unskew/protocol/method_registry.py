@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from unskew.base.errors import UserError, did_you_mean, expected_one_of
+from unskew.base.plugins import load_plugins
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part
 
@@ -84,8 +85,17 @@ def explicit_names(spec: Spec) -> list[str]:
 
 def label(spec: Spec) -> str:
     """The registered name of a method with exactly these parts, or the names as written, joined with +."""
+    if not is_known(spec):  # of a finished run, whose code is not imported
+        return "+".join(entry for entry in _entries(spec) if isinstance(entry, str))
     parts = tuple(resolve(spec))
     return next((name for name in method_names() if tuple(resolve(name)) == parts), "+".join(explicit_names(spec)))
+
+
+def is_known(spec: Spec) -> bool:
+    """Whether every name in a specification is registered."""
+    _import_methods()
+    names = (entry if isinstance(entry, str) else next(iter(entry)) for entry in _entries(spec))
+    return all(name in PARTS or name in METHODS for name in names)
 
 
 def create(parts: dict[str, dict[str, Any]]) -> Method:
@@ -100,6 +110,7 @@ def _import_methods() -> None:
 
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
+    load_plugins()
 
 
 def _entries(spec: Spec) -> list[Any]:
@@ -125,7 +136,7 @@ def _name_and_settings(entry: str | dict[str, Any]) -> tuple[str, dict[str, Any]
         names = sorted({*METHODS, *PARTS})
         raise UserError(
             f"method: expected one of {', '.join(names)}, found {name!r}{did_you_mean(str(name), names)}; "
-            "your own methods work only from Python, after importing the file that registers them"
+            "a method of your own needs --import FILE.py, or `imports: [FILE.py]` in the recipe"
         )
     if not isinstance(settings or {}, dict):
         raise UserError(f"method.{name}: expected settings as field: value, found {settings!r}")

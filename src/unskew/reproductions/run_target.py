@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from unskew.base.errors import UserError
 from unskew.comparisons import process_pool
+from unskew.comparisons.cells import GridProgress, folder_of
 from unskew.comparisons.folder_lock import KIND, lock_folder
 from unskew.comparisons.grid import Cell
 from unskew.comparisons.run_grid import import_for_report
@@ -41,7 +42,7 @@ class TargetRuns:
 def run_cells(
     plan: TargetPlan,
     runs: Path,
-    progress: process_pool.GridProgress,
+    progress: GridProgress,
     *,
     jobs: int | None = None,
     data_dir: Path | None = None,
@@ -64,7 +65,7 @@ def run_cells(
     if len(failed) == len({cell.name for cell in plan.grid.cells}):
         raise UserError("every run failed:\n" + "\n".join(dict.fromkeys(failed.values())))
     finished = [cell for cell in plan.grid.cells if cell.name not in failed]
-    return TargetRuns(tuple((cell, load(process_pool.folder_of(runs, cell))) for cell in finished), failed, data_dir)
+    return TargetRuns(tuple((cell, load(folder_of(runs, cell))) for cell in finished), failed, data_dir)
 
 
 def _needs_no_runs(plan: TargetPlan) -> bool:

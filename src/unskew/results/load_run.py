@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from unskew.base.errors import UserError
 from unskew.config.experiment import Experiment
-from unskew.config.recipe import validate
+from unskew.config.recipe import read_recorded
 from unskew.results.run_folder import check_hashes, read_config, read_manifest, read_summary
 from unskew.results.run_tables import Summary
 
@@ -107,7 +107,7 @@ def load(run: str | Path, *, model: nn.Sequential | None = None) -> LoadedRun:
             f"{folder}: expected a finished run, found no checkpoint; if the run stopped before its first checkpoint, "
             "repeat its command with --resume"
         )
-    config = validate(read_config(folder), f"{folder}/config.yaml")
+    config = read_recorded(read_config(folder), f"{folder}/config.yaml")
     if not manifest["finished"]:
         raise UserError(
             f"{folder}: expected a finished run, found one that stopped after round {manifest['round']} of "

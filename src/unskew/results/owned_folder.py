@@ -13,10 +13,10 @@ from pathlib import Path
 
 from unskew.base import file_lock
 from unskew.base.errors import UserError
+from unskew.base.paths import MARKER
 from unskew.base.signals import remove_folder
 from unskew.results.atomic_write import replace_file
 
-MARKER = ".unskew.json"
 MAX_SHOWN = 3  # names of other files in an error
 
 

@@ -16,6 +16,7 @@ from unskew import models
 from unskew.base.errors import UserError
 from unskew.base.tree import State, unflatten
 from unskew.client.round import PRIVATE
+from unskew.config.user_code import check_available
 from unskew.data.dataset import input_scaling
 from unskew.models.norms import norm_tensors, replace_batchnorm
 from unskew.protocol.part import Part
@@ -35,14 +36,21 @@ def server_model(run: LoadedRun) -> nn.Sequential:
     """The weights in `model.safetensors` as layers."""
     if run.config.model.batchnorm == "local":
         warnings.warn(LOCAL_BATCHNORM, stacklevel=3)
+    if unknown := [name for used in run.config.imports for name in used.missing if name.startswith("part ")]:
+        warnings.warn(f"{', '.join(unknown)} is not imported: it may change rows in evaluation", stacklevel=3)
+    else:
+        _warn_of_changed_rows(run)
+    return _load_weights(run, _read(run.folder / "model.safetensors"))
+
+
+def _warn_of_changed_rows(run: LoadedRun) -> None:
     changing = [part.name for part in run.config.create_method().parts if type(part).batch is not Part.batch]
     if changing:
         warnings.warn(
             f"{', '.join(changing)}: this part of the method also changes rows during evaluation, which prepare "
             "does not; the accuracy of the exported model may differ from the recorded one",
-            stacklevel=3,
+            stacklevel=4,
         )
-    return _load_weights(run, _read(run.folder / "model.safetensors"))
 
 
 def client_model(run: LoadedRun, client: int) -> nn.Sequential:
@@ -95,6 +103,8 @@ def _layers(run: LoadedRun) -> nn.Sequential:
             "pass your own network again: us.load(folder, model=network)"
         )
     else:
+        if models.registered(config.name) is None:
+            check_available(run.config.imports, run.folder, "its model")
         net = models.blocks(config.name, tuple(run.about["shape"]), len(run.about["classes"]))
     return replace_batchnorm(net) if config.batchnorm == "group" and norm_tensors(net) else net
 

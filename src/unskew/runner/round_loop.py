@@ -12,6 +12,7 @@ from unskew.base.signals import uninterrupted
 from unskew.base.tree import Tree, flatten
 from unskew.client.client_rows import to_device
 from unskew.client.round import with_private
+from unskew.config.user_code import contents_of
 from unskew.engines.engine import ConfusionScore, sum_scores
 from unskew.results.metric_rows import MetricRow, MetricRows, accuracy
 from unskew.results.recorded_messages import to_files
@@ -109,6 +110,9 @@ class RoundLoop:
         snap = self._last = federation.start()
         self.folder.write_initial(federation.model.initial)
         self.folder.tables["metrics"].add(self.rows.score_rows(0, self._scores(snap)))
+        for used in self.experiment.imports:
+            if contents := contents_of(used):
+                self.folder.write(f"imports/{used.copy_name}", contents)
         self.folder.write_config(self.experiment.resolved(), self._environment, self._about())
         return snap
 

@@ -13,7 +13,7 @@ from unskew.base.config_base import dotted_keys
 from unskew.base.errors import UserError
 from unskew.base.paths import folder_path
 from unskew.config.experiment import Experiment
-from unskew.config.recipe import validate
+from unskew.config.recipe import read_recorded
 from unskew.data import Dataset
 from unskew.results.run_folder import STATE, RunFolder, check_hashes, read_summary
 from unskew.results.run_tables import LEDGER, METRICS, RowBuffer
@@ -84,8 +84,9 @@ def _checkpoint_to_resume(folder: RunFolder, experiment: Experiment, resume: boo
     folder.check_complete()
     if not folder.has_run:
         return None
-    old = validate(folder.read_config(), f"{folder.path}/config.yaml")
+    old = read_recorded(folder.read_config(), f"{folder.path}/config.yaml")
     if old.identity() != experiment.identity():
+        _check_same_code(folder.path, old, experiment)
         before, after = dotted_keys(old.identity_settings()), dotted_keys(experiment.identity_settings())
         keys = [k for k in {**before, **after} if before.get(k) != after.get(k)]
         changes = "; ".join(f"{k} was {before.get(k)!r}, is now {after.get(k)!r}" for k in keys)
@@ -99,6 +100,17 @@ def _checkpoint_to_resume(folder: RunFolder, experiment: Experiment, resume: boo
             f"{folder.path} already holds this run, {_progress(manifest, experiment.rounds)}, or choose another --out"
         )
     return manifest
+
+
+def _check_same_code(folder: Path, old: Experiment, new: Experiment) -> None:
+    """Refuse to resume with another version of the user's own code."""
+    before, now = ({used.file: used for used in each.imports} for each in (old, new))
+    for name in before.keys() & now.keys():
+        if before[name].sha256 != now[name].sha256:
+            raise UserError(
+                f"{folder}: {name} was changed since this run was started; its old contents are in "
+                f"{folder}/imports/{before[name].copy_name}: restore them or choose another --out"
+            )
 
 
 def _progress(manifest: dict[str, Any] | None, rounds: int) -> str:

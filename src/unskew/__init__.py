@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unskew.audits.attacks import attack
+    from unskew.audits.audit_runs import audit
     from unskew.base.environment import __version__
     from unskew.base.errors import UserError
     from unskew.base.tree import Rows, State
+    from unskew.comparisons.compare_methods import compare
     from unskew.config.experiment import Experiment
     from unskew.config.recipe import load as load_recipe
     from unskew.data import Dataset, dataset, from_arrays
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from unskew.protocol.server_view import Messages, Server, StandIn
     from unskew.protocol.step_view import Batch, View
     from unskew.protocol.update_codec import OutgoingUpdate
+    from unskew.reports.report_runs import report
+    from unskew.reproductions.reproduce_target import reproduce
     from unskew.results.load_run import LoadedRun, load
     from unskew.runner.callbacks import Round
     from unskew.runner.run_experiment import Run, run
@@ -55,6 +59,10 @@ _LAZY_IMPORTS = {
     "UserError": ("base.errors", "UserError"),
     "View": ("protocol.step_view", "View"),
     "__version__": ("base.environment", "__version__"),
+    "audit": ("audits.audit_runs", "audit"),
+    "compare": ("comparisons.compare_methods", "compare"),
+    "report": ("reports.report_runs", "report"),
+    "reproduce": ("reproductions.reproduce_target", "reproduce"),
     "attack": ("audits.attacks", "attack"),
     "dataset": ("data", "dataset"),
     "engine": ("engines.engine_registry", "engine"),
@@ -105,6 +113,8 @@ __all__ = [
     "View",
     "__version__",
     "attack",
+    "audit",
+    "compare",
     "dataset",
     "engine",
     "from_arrays",
@@ -113,5 +123,7 @@ __all__ = [
     "method",
     "model",
     "part",
+    "report",
+    "reproduce",
     "run",
 ]

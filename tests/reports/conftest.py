@@ -60,10 +60,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def page(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report on these runs."""
-    from unskew.commands.report_command import load_runs
     from unskew.reports.report_page import write
+    from unskew.reports.report_runs import load_runs
 
-    runs = load_runs(folder)
+    runs = load_runs(folder, warnings.warn)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return write(runs, tmp_path_factory.mktemp("page") / "report.html", "Tea & <milk>")

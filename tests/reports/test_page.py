@@ -3,14 +3,15 @@
 import json
 import re
 import shutil
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from unskew.base.errors import UserError
-from unskew.commands.report_command import load_runs
 from unskew.reports.report_page import title_of, write
+from unskew.reports.report_runs import load_runs
 from unskew.reports.sections import DETAILS, RESULTS
 
 from .synthetic_runs import make_run, rising_curve
@@ -162,9 +163,10 @@ def test_unreadable_runs_are_skipped_with_a_warning(folder, tmp_path, unskew):
 
 
 def test_runs_below_a_folder_are_loaded(folder):
-    names = [run.folder.name for run in load_runs(folder)]
+    names = [run.folder.name for run in load_runs(folder, warnings.warn)]
     assert names == ["fedavg-0", "fedavg-1", "fedprox-0", "fedprox-1"]
-    assert [run.folder for run in load_runs(folder / "cells" / "fedavg-0")] == [folder / "cells" / "fedavg-0"]
+    cell = folder / "cells" / "fedavg-0"
+    assert [run.folder for run in load_runs(cell, warnings.warn)] == [cell]
 
 
 def test_the_command_writes_the_page(folder, tmp_path, unskew):

@@ -1,7 +1,8 @@
-"""An audit in the terminal: progress bars while attacks run, and a summary of the result."""
+"""The progress of an audit: a bar per attack in a terminal or a notebook; and a summary of its result."""
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
 from typing import Self
 
@@ -9,15 +10,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from unskew.audits.audit_run import Audit
+from unskew.base.notebook import LiveHtml, in_notebook, progress_bar
 
 
 class AttackProgress:
-    """One progress bar per attack on stderr; silent if stderr is not a terminal."""
+    """One progress bar per attack on standard error."""
 
-    def __init__(self) -> None:
-        columns = TextColumn("{task.description:>8}"), BarColumn(), TextColumn("{task.percentage:3.0f} %")
-        console = Console(stderr=True)
-        self._bars = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+    def __init__(self, shown: bool) -> None:
+        columns = TextColumn("{task.description:>10}"), BarColumn(), TextColumn("{task.percentage:3.0f} %")
+        self._bars = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not shown)
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
@@ -31,6 +32,28 @@ class AttackProgress:
         if attack not in self._tasks:
             self._tasks[attack] = self._bars.add_task(attack, total=total)
         self._bars.update(self._tasks[attack], completed=done, total=total)
+
+
+class NotebookAttackProgress:
+    """One bar per attack below the running cell of a notebook."""
+
+    def __enter__(self) -> Self:
+        self._output, self._bars = LiveHtml(), dict[str, str]()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._output.show("".join(self._bars.values()), last=True)
+
+    def update(self, attack: str, done: int, total: int) -> None:
+        self._bars[attack] = progress_bar(done, total, attack)
+        self._output.show("".join(self._bars.values()))
+
+
+def audit_progress(show: bool | None) -> AttackProgress | NotebookAttackProgress:
+    """The progress that a caller asked for. None: bars in notebooks and terminals, else nothing."""
+    if show is not False and in_notebook():
+        return NotebookAttackProgress()
+    return AttackProgress(shown=show or (show is None and sys.stderr.isatty()))
 
 
 STATES = {"recovered": "recovered", "resisted": "resisted at this budget", "unknown": "not attacked"}

@@ -10,6 +10,8 @@ import typer
 
 from unskew.commands.shared_options import DataDir, Imports
 
+RECORDED = Path("audit") / "leak.csv"
+
 
 class MembershipChoice(StrEnum):
     none = "none"
@@ -59,35 +61,26 @@ def audit(
     A run records messages if its recipe says so, for instance record.rounds='[1]'. All attacks
     run by default, except membership inference with shadow models.
     """
-    from unskew.audits.attacks import split_attacks
-    from unskew.audits.audit_progress import AttackProgress, summarise
-    from unskew.audits.audit_run import audit as audit_run
-    from unskew.audits.budget import Budget
-    from unskew.audits.page_of_audits import write_page
-    from unskew.audits.record_leaks import record as record_rows
-    from unskew.audits.save_audit import write
+    from unskew.audits.audit_progress import summarise
+    from unskew.audits.audit_run import Audit
+    from unskew.audits.audit_runs import audit as audit_runs
     from unskew.audits.threat_model import threat_by_name
     from unskew.base.errors import StoppedByUser
-    from unskew.results.atomic_write import check_writable
 
-    attacker = threat_by_name(threat).with_knowledge(tuple(knows or ()))
-    names, shared = split_attacks(tuple(attack)) if attack else (Budget().attacks, Budget().on_shared)
-    budget = Budget(names, attacker, images, iterations, restarts, unroll, at_once, seed, membership.value, shared)
-    typer.echo(str(attacker))
-    audits = []
-    if page is not None:
-        check_writable(page)  # fail before hours of attacks, not after them
-    for run in runs:
-        try:
-            with AttackProgress() as bar:
-                result = audit_run(run, budget, device=device, data_dir=data_dir, report=bar.update)
-        except KeyboardInterrupt as stop:
-            raise StoppedByUser("stopped; run the same command again to continue with the remaining attacks") from stop
-        folder = write(result, device)
-        typer.echo(f"{run}\n{summarise(result)}" if len(runs) > 1 else summarise(result))
+    typer.echo(str(threat_by_name(threat).with_knowledge(tuple(knows or ()))))
+
+    def print_result(result: Audit, folder: Path) -> None:
+        typer.echo(f"{result.run}\n{summarise(result)}" if len(runs) > 1 else summarise(result))
         typer.echo(f"saved to {folder}")
         if record is not None:
-            typer.echo(f"recorded in {record_rows(result, record, device)}")
-        audits.append(result)
-    path = page or (folder / "audit.html" if len(runs) == 1 else Path("audit.html"))
-    typer.echo(f"page: {write_page(audits, path)}")
+            typer.echo(f"recorded in {record / RECORDED}")
+
+    try:
+        done = audit_runs(
+            runs, attacks=attack, images=images, iterations=iterations, restarts=restarts, threat=threat,
+            knows=tuple(knows or ()), membership=membership.value, unroll=unroll, at_once=at_once, seed=seed,
+            device=device, page=page, record=record, data_dir=data_dir, saved=print_result,
+        )  # fmt: skip
+    except KeyboardInterrupt as stop:
+        raise StoppedByUser("stopped; run the same command again to continue with the remaining attacks") from stop
+    typer.echo(f"page: {done.page}")

@@ -70,27 +70,24 @@ def run_and_print(
 
     audit: attacks the finished runs; returns a section for the report and the path of its own page.
     """
-    from unskew.comparisons import run_grid
+    from unskew.comparisons.compare_methods import run_comparison
     from unskew.comparisons.progress import TerminalProgress
 
     try:
-        table = run_grid.run(grid, out, TerminalProgress(), jobs=jobs, data_dir=data_dir)
-        audit_section, audit_page = audit(out, table) if audit else (None, None)
-        page = run_grid.write_report(table, out, audit_section)
+        done = run_comparison(grid, out, TerminalProgress(), jobs=jobs, data_dir=data_dir, audit=audit)
     except KeyboardInterrupt as stop:
         raise StoppedByUser(STOPPED) from stop
     if as_json:
-        typer.echo(json.dumps(_as_dict(table) | {"out": str(out), "report": str(page)}))
+        typer.echo(json.dumps(_as_dict(done.table) | {"out": str(out), "report": str(done.report)}))
     else:
-        from unskew.comparisons.finding_per_setting import findings_text
         from unskew.comparisons.write_comparison import to_terminal
         from unskew.describe.terminal_tables import console
 
-        console().print(to_terminal(table))
-        typer.echo(f"{findings_text(table)}\ntable:  {out}/table.csv, .md and .tex\nreport: {page}")
-        if audit_page is not None:
-            typer.echo(f"audit:  {audit_page}")
-    if any(row.failed for row in table.rows):
+        console().print(to_terminal(done.table))
+        typer.echo(f"{done.finding}\ntable:  {out}/table.csv, .md and .tex\nreport: {done.report}")
+        if done.audit is not None:
+            typer.echo(f"audit:  {done.audit}")
+    if done.failed:
         raise typer.Exit(RUN_FAILED)
 
 

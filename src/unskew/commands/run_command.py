@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -46,16 +46,4 @@ def run(
         keys = ("run", "method", "best", "best_round", "final", "bytes_up", "bytes_down", "seconds")
         typer.echo(json.dumps({key: summary[key] for key in keys}))
     else:
-        typer.echo(in_words(summary))
-
-
-def in_words(summary: dict[str, Any]) -> str:
-    """The summary for the terminal."""
-    up, down = summary["bytes_up"] / 1e6, summary["bytes_down"] / 1e6
-    last_ten = f", mean of last ten {summary['mean_last10']:.2f} %" if summary["last_round"] >= 10 else ""
-    stopped = f"stopped after round {summary['last_round']}: {summary['stopped']}\n" if summary["stopped"] else ""
-    return (
-        f"{summary['method']}: best {summary['best']:.2f} % in round {summary['best_round']}, "
-        f"final {summary['final']:.2f} %{last_ten}; "
-        f"{up:.1f} MB up, {down:.1f} MB down, {summary['seconds']:.1f} s\n{stopped}saved to {summary['run']}"
-    )
+        typer.echo(done.summary.describe())

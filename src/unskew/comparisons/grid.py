@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -20,6 +21,7 @@ from unskew.config import recipe as recipes
 from unskew.config.experiment import Experiment
 from unskew.protocol import method_registry
 
+CUSTOM = "custom"  # name of a model that is passed from Python
 VALIDATION_SHARE = 0.1  # of the training rows, held out for `select` unless the recipe sets another share
 MAX_SEEDS = 1000  # a longer range is most likely a typing error
 # Keys that the grid sets itself, with the option to use instead.
@@ -131,8 +133,15 @@ class Grid:
     cells: tuple[Cell, ...]
 
 
-def load(recipe: str, overrides: list[str] | None = None, options: dict[str, Any] | None = None) -> Grid:
+def load(
+    recipe: str | Path | Experiment,
+    overrides: list[str] | None = None,
+    options: dict[str, Any] | None = None,
+    inputs: dict[str, str] | None = None,
+) -> Grid:
     """The grid of a recipe. options: replace keys of its section `compare`; methods may be labels of that section.
+
+    inputs: names of data and model that are passed from Python.
 
     Checks every cell as far as possible without data, so that mistakes surface before the first run.
     """
@@ -141,12 +150,25 @@ def load(recipe: str, overrides: list[str] | None = None, options: dict[str, Any
             raise UserError(
                 f"{key}: a comparison sets this key itself; use {SET_BY_GRID[head]} or the recipe's section compare"
             )
-    name, raw, section = recipes.read(recipe, overrides)
-    recipes.validate(raw, recipe)
-    compare = parse_section(section if section is not None else {}, recipe)
+    name, raw, section = _read(recipe, overrides)
+    for section_name, input_name in (inputs or {}).items():
+        raw = raw | {section_name: raw.get(section_name, {}) | {"name": input_name}}
+    where = "experiment" if isinstance(recipe, Experiment) else str(recipe)
+    recipes.validate(raw, where)
+    compare = parse_section(section if section is not None else {}, where)
     if options:
-        compare = parse_section(_apply_options(section or {}, compare, options), recipe)
-    return build(name, raw, compare, recipe)
+        compare = parse_section(_apply_options(section or {}, compare, options), where)
+    return build(name, raw, compare, where)
+
+
+def _read(recipe: str | Path | Experiment, overrides: list[str] | None) -> tuple[str, dict[str, Any], Any]:
+    """Name, settings and section `compare` of a recipe, or of an experiment, which compares its own method."""
+    if not isinstance(recipe, Experiment):
+        return recipes.read(str(recipe), overrides)
+    raw = recipe.resolved()
+    for override in overrides or []:
+        raw = recipes.apply_override(raw, *recipes.split_override(override))
+    return "experiment", raw, {"methods": [{recipe.label: recipe.method}]}
 
 
 def build(name: str, raw: dict[str, Any], compare: CompareConfig, where: str) -> Grid:
@@ -206,7 +228,8 @@ def _apply_options(section: dict[str, Any], compare: CompareConfig, options: dic
     """The section with options applied; the candidates of a method that is left out are dropped with it."""
     if names := options.get("methods"):
         tune = {k: v for k, v in compare.tune.items() if k in names or k not in compare.methods}
-        options = {"tune": tune} | options | {"methods": [{name: compare.methods.get(name, name)} for name in names]}
+        specs = [{name: compare.methods.get(name, name)} if isinstance(name, str) else name for name in names]
+        options = {"tune": tune} | options | {"methods": specs}
     return section | options
 
 
@@ -243,7 +266,8 @@ def _experiment(
             settings = recipes.apply_override(settings, "data.validation", VALIDATION_SHARE)
         experiment = recipes.validate(settings, method)
         experiment.create_method().build(experiment.local.work(1, experiment.rounds))
-        models.check_name(experiment.model.name)
+        if experiment.model.name != CUSTOM:
+            models.check_name(experiment.model.name)
         pick_device(experiment.device)
         if compare.select and not experiment.data.validation:
             raise UserError("data.validation: expected a share of rows to select on, found 0; try data.validation=0.1")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from unskew.base.errors import UserError
 from unskew.comparisons.cells import GridProgress, folder_of
 from unskew.comparisons.grid import Cell
+from unskew.results.run_folder import read_manifest
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,8 +46,13 @@ def run_in_process(
     model: nn.Sequential | None,
 ) -> dict[str, str]:
     """Run the cells that are not finished; returns the reason of failure by name of the cell."""
+    from unskew.runner.prepare_run import check_same_inputs
     from unskew.runner.run_experiment import run
 
+    for cell in cells:
+        if cell.name in finished:
+            folder = folder_of(out, cell)
+            check_same_inputs(read_manifest(folder) or {}, folder, cell.experiment, data, model)
     waiting = {cell.name: cell for cell in cells if cell.name not in finished}
     failed: dict[str, str] = {}
     try:

@@ -1,7 +1,9 @@
-"""Progress of a comparison on standard error: a live table, or plain lines if it is not a terminal."""
+"""Progress of a comparison: a live table on standard error or in a notebook, or plain lines elsewhere."""
 
 from __future__ import annotations
 
+import io
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from unskew.base.notebook import LiveHtml, html_table, in_notebook
+from unskew.comparisons.cells import GridProgress
 from unskew.comparisons.grid import Cell
 
 
@@ -51,7 +55,11 @@ class TerminalProgress:
         missing = len(self._runs) > len(finished)
         parallel = f", {jobs} in parallel; Ctrl-C is safe" if missing else ""
         self.console.print(f"compare    {len(self._runs)} runs{before}{parallel}")
-        if self.console.is_terminal and missing:
+        if missing:
+            self._start_live()
+
+    def _start_live(self) -> None:
+        if self.console.is_terminal:
             self._live = Live(get_renderable=self._table, console=self.console, refresh_per_second=4)
             self._live.start()
 
@@ -89,17 +97,63 @@ class TerminalProgress:
         return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
     def _table(self) -> Table:
-        """A row per setting and method, a column per seed."""
+        head, rows, caption = self._numbers()
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption)
+        for title in head:
+            table.add_column(title, no_wrap=title not in ("setting", "method"))
+        for row in rows:
+            table.add_row(*map(escape, row))
+        return table
+
+    def _numbers(self) -> tuple[list[str], list[list[str]], str]:
+        """A row per setting and method, a column per seed; and the time."""
         seeds = sorted({cell.seed for cell in self._cells})
         settings = any(cell.setting for cell in self._cells)
         elapsed = time.monotonic() - self._began
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=f"{elapsed:.0f} s, {self._left()} left")
-        for title in ["setting"] * settings + ["method", *(f"seed {seed}" for seed in seeds), "accuracy so far"]:
-            table.add_column(title, no_wrap=title not in ("setting", "method"))
+        caption = f"{elapsed:.0f} s, {self._left()} left"
+        head = ["setting"] * settings + ["method", *(f"seed {seed}" for seed in seeds), "accuracy so far"]
+        rows = []
         for setting, label in dict.fromkeys((cell.setting, cell.label) for cell in self._cells):
             runs = {c.seed: self._runs[c.name] for c in self._cells if (c.setting, c.label) == (setting, label)}
             known = [run.accuracy for run in runs.values() if run.accuracy is not None]
             mean = f"{fmean(known):5.2f} %" if known else ""
             texts = [runs[seed].text() for seed in seeds]
-            table.add_row(*[escape(setting)] * settings, escape(label), *texts, mean)
-        return table
+            rows.append([*[setting] * settings, label, *texts, mean])
+        return head, rows, caption
+
+
+class NotebookProgress(TerminalProgress):
+    """The table below the running cell of a notebook."""
+
+    def __init__(self) -> None:
+        super().__init__(Console(file=io.StringIO()))
+
+    def _start_live(self) -> None:
+        self._output = LiveHtml()
+        self._show()
+
+    def update(self, cell: Cell, round: int, accuracy: float | None, best: float | None) -> None:
+        super().update(cell, round, accuracy, best)
+        self._show()
+
+    def cell_ended(self, cell: Cell, failure: str | None) -> None:
+        super().cell_ended(cell, failure)
+        self._show(last=True)
+
+    def _show(self, last: bool = False) -> None:
+        head, rows, caption = self._numbers()
+        self._output.show(f"{html_table(head, rows)}<div>{escape(caption)}</div>", last)
+
+
+class NoProgress(TerminalProgress):
+    """Shows nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(Console(file=io.StringIO()))
+
+
+def grid_progress(show: bool | None) -> GridProgress:
+    """The progress that a caller asked for. None: a table in notebooks and terminals, else nothing."""
+    if show is not False and in_notebook():
+        return NotebookProgress()
+    return TerminalProgress() if show or (show is None and sys.stderr.isatty()) else NoProgress()

@@ -12,14 +12,24 @@ from unskew.comparisons.folder_lock import lock_folder
 from unskew.comparisons.grid import Grid
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from unskew.comparisons.comparison_table import ComparisonTable
+    from unskew.data import Dataset
     from unskew.reports.report_page import ExtraSection
 
 PAGE = "report.html"
 
 
 def run(
-    grid: Grid, out: Path, progress: GridProgress, *, jobs: int | None = None, data_dir: Path | None = None
+    grid: Grid,
+    out: Path,
+    progress: GridProgress,
+    *,
+    jobs: int | None = None,
+    data: Dataset | None = None,
+    model: nn.Sequential | None = None,
+    data_dir: Path | None = None,
 ) -> ComparisonTable:
     """Run the cells that are missing and write the table; other runs in the folder are not touched.
 
@@ -28,7 +38,7 @@ def run(
     with lock_folder(out) as log:
         failed = process_pool.run_cells(
             grid.cells, out, progress, log,
-            name=grid.name, jobs=jobs, data_dir=data_dir, while_running=import_for_report,
+            name=grid.name, jobs=jobs, data_dir=data_dir, data=data, model=model, while_running=import_for_report,
         )  # fmt: skip
         if failed and len(failed) == len({cell.name for cell in grid.cells}):
             raise UserError("every run failed:\n" + "\n".join(dict.fromkeys(failed.values())))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from unskew.base.notebook import html_table
 from unskew.comparisons.comparison_table import MEASURES, ComparisonRow, ComparisonTable
 from unskew.comparisons.finding_per_setting import findings_text
 from unskew.results.atomic_write import write_output
@@ -88,6 +92,21 @@ def to_terminal(table: ComparisonTable) -> RichTable:
     for row in rows:
         rich_table.add_row(*row)
     return rich_table
+
+
+def to_text(table: ComparisonTable) -> str:
+    """The table as plain text."""
+    console = Console(file=io.StringIO(), width=160)
+    console.print(to_terminal(table))
+    return cast(io.StringIO, console.file).getvalue().rstrip()
+
+
+def to_html(table: ComparisonTable, finding: str, report: Path) -> str:
+    """The table for notebooks, with the finding and a link to the report."""
+    head, rows = _titles_and_rows(table, lambda text: f"*{text}*", str)
+    link = f'<a href="{html.escape(str(report))}">{html.escape(str(report))}</a>'
+    lines = "".join(f"<p>{html.escape(line)}</p>" for line in (table.caption, *finding.splitlines()))
+    return f"{html_table(head, rows)}{lines}<p>report: {link}</p>"
 
 
 def escape_latex(text: str) -> str:

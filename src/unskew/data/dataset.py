@@ -27,6 +27,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.y)
 
+    def __repr__(self) -> str:
+        groups = "" if self.group is None else f", {len(np.unique(self.group))} groups"
+        dtype = str(self.x.dtype).removeprefix("torch.")
+        return f"Split(x={dtype} {list(self.x.shape)}, y={list(self.y.shape)}{groups})"
+
     def take(self, rows: np.ndarray) -> "Split":
         """The chosen rows, copied; rows: [M] indices or [N] bool."""
         index = torch.from_numpy(np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64))
@@ -58,6 +63,13 @@ class Dataset:
             check_values(split, name, len(self.classes))
             self._check_same_format(split, name)
         _check_scale(self.name, self.mean, self.std, self.channels)
+
+    def __repr__(self) -> str:
+        """Shapes instead of tensors, a line per split."""
+        classes = ", ".join(self.classes[:10]) + (", ..." if len(self.classes) > 10 else "")
+        scale = "" if self.mean is None else f"\n  mean={self.mean}, std={self.std}"
+        splits = "".join(f"\n  {name}: {split}" for name, split in self._splits())
+        return f"Dataset({self.name!r}, {len(self.classes)} classes: {classes}{splits}{scale})"
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -7,9 +7,10 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -44,6 +45,13 @@ def to_csv(comparison: PaperComparison) -> str:
     for row in to_rows(comparison):
         writer.writerow([_format_csv(row[name]) for name in COLUMNS])
     return file.getvalue()
+
+
+def to_text(comparison: PaperComparison) -> str:
+    """The table as plain text."""
+    console = Console(file=io.StringIO(), width=160)
+    console.print(to_terminal(comparison))
+    return cast(io.StringIO, console.file).getvalue().rstrip()
 
 
 def to_rows(comparison: PaperComparison) -> list[dict[str, Any]]:

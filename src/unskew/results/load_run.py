@@ -32,6 +32,12 @@ class LoadedRun:
 
     given = property(lambda self: self.custom_model)  # the old name, for one version
 
+    def __repr__(self) -> str:
+        return f"<LoadedRun {self.summary.describe()}>"
+
+    def _repr_html_(self) -> str:
+        return self.summary._repr_html_()
+
     @cached_property
     def model(self) -> nn.Sequential:
         """The server's last model as ordinary layers, in eval mode on the CPU; its inputs come from `prepare`.

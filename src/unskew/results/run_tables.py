@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unskew.base.notebook import html_table
 from unskew.base.signals import uninterrupted
+from unskew.results.format_numbers import in_bytes, in_seconds
 
 if TYPE_CHECKING:
     import pandas as pd  # imported when a table is made, because the import would delay a run's first round
@@ -71,6 +73,30 @@ class Summary:
     seconds: float
     last_round: int = 0  # the last that was run
     stopped: str = ""  # why the run stopped before its configured number of rounds
+
+    def describe(self) -> str:
+        """The results in words, and where they are."""
+        last_ten = f", mean of last ten {self.mean_last10:.2f} %" if self.last_round >= LAST_ROUNDS else ""
+        stopped = f"stopped after round {self.last_round}: {self.stopped}\n" if self.stopped else ""
+        return (
+            f"{self.method}: best {self.best:.2f} % in round {self.best_round}, final {self.final:.2f} %{last_ten}; "
+            f"{self.bytes_up / 1e6:.1f} MB up, {self.bytes_down / 1e6:.1f} MB down, {self.seconds:.1f} s\n"
+            f"{stopped}saved to {self.run}"
+        )
+
+    def _repr_html_(self) -> str:
+        """A table with one row, for notebooks."""
+        cells = {
+            "method": self.method,
+            "best, %": f"{self.best:.2f} (round {self.best_round})",
+            "final, %": f"{self.final:.2f}",
+            "mean of last ten, %": f"{self.mean_last10:.2f}",
+            "sent up": in_bytes(self.bytes_up),
+            "sent down": in_bytes(self.bytes_down),
+            "time": in_seconds(self.seconds),
+            "folder": self.run,
+        }
+        return html_table(cells, [cells.values()])
 
 
 def test_accuracy(metrics: pd.DataFrame) -> pd.DataFrame:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from unskew.base.errors import UserError
+from unskew.base.notebook import in_notebook
 from unskew.results.metric_rows import MetricRow
 
 if TYPE_CHECKING:
@@ -35,6 +37,17 @@ class NoDisplay:
     def note(self, text: str) -> None: ...
 
     def end(self) -> None: ...
+
+
+def display_for(show: ProgressDisplay | bool | None) -> ProgressDisplay:
+    """The display that a caller asked for. None: a bar in notebooks and terminals, else nothing."""
+    if isinstance(show, bool) or show is None:
+        from unskew.runner import run_progress  # imports rich
+
+        if show is not False and in_notebook():
+            return run_progress.NotebookDisplay()
+        return run_progress.TerminalDisplay() if show or (show is None and sys.stderr.isatty()) else NoDisplay()
+    return show
 
 
 @dataclass(frozen=True)

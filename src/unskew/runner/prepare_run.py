@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,9 +86,7 @@ def prepare(
     if model is None:
         models.check_name(experiment.model.name)
     dtype = torch.float64 if experiment.precision == "float64" else torch.float32
-    augment = experiment.data.augment
-    dataset = read_data(experiment, data_dir, data)
-    dataset = augment_once(dataset, _augment(experiment), experiment.seed, train=augment.frozen, test=augment.test)
+    dataset = _augmented(experiment, read_data(experiment, data_dir, data))
     stop = EarlyStopping(experiment.stop, dataset)
     assigned = split_and_sample(experiment, dataset, data_dir)
     parts, task, sampling = assigned.parts, assigned.task, assigned.sampling
@@ -106,7 +105,7 @@ def prepare(
     store = ClientStore(context.newcomer_state, _storage(context, sampling, state_dir))
     rows = ComputedPerClient(lambda k: len(parts.rows[k]))
     fingerprints = {
-        "data": fingerprint({"x": dataset.train.x, "y": dataset.train.y}),
+        "data": _data_fingerprint(dataset),
         "partition": _partition_fingerprint(parts),
         "model": _model_fingerprint(net),
     }
@@ -118,6 +117,34 @@ def prepare(
     warnings = [f"warning    {line}" for line in cohort_size_warning(sampling)]
     lines = [*header(experiment, federation, dataset, assigned.counts, parts), *warnings, *stop.header]
     return PreparedRun(experiment, federation, dataset, assigned, lines, stop, fingerprints)
+
+
+def check_same_inputs(
+    manifest: dict[str, Any], folder: Path, experiment: Experiment, data: Dataset | None, model: nn.Sequential | None
+) -> None:
+    """Refuse data or a network from Python that are not those of a finished run; settings cannot tell."""
+    changed = []
+    if data is not None:
+        dataset = _augmented(experiment, read_data(experiment, None, data))
+        changed += ["data"] * (manifest["world"].get("data") != _data_fingerprint(dataset))
+    if model is not None:
+        net = Model(model, "custom", torch.float32, experiment.model.batchnorm)
+        changed += ["model"] * (manifest["world"].get("model") != _model_fingerprint(net))
+    if changed:
+        raise UserError(
+            f"{folder}: expected the {' and '.join(changed)} that this finished run was started with, found other "
+            "contents; choose another --out"
+        )
+
+
+def _augmented(experiment: Experiment, dataset: Dataset) -> Dataset:
+    """The dataset with the rows that are cropped and flipped once for all rounds."""
+    augment = experiment.data.augment
+    return augment_once(dataset, _augment(experiment), experiment.seed, train=augment.frozen, test=augment.test)
+
+
+def _data_fingerprint(dataset: Dataset) -> str:
+    return fingerprint({"x": dataset.train.x, "y": dataset.train.y})
 
 
 def _partition_fingerprint(parts: ClientRowNumbers) -> str:

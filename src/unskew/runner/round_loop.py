@@ -42,6 +42,12 @@ class Run:
     metrics: pd.DataFrame
     ledger: pd.DataFrame
 
+    def __repr__(self) -> str:
+        return f"<Run {self.summary.describe()}>"
+
+    def _repr_html_(self) -> str:
+        return self.summary._repr_html_()
+
 
 class RoundLoop:
     """Rounds, evaluation, rows and checkpoints of one run."""

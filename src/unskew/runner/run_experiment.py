@@ -18,8 +18,8 @@ from unskew.data import Dataset
 from unskew.results.run_folder import STATE, RunFolder, check_hashes, read_summary
 from unskew.results.run_tables import LEDGER, METRICS, RowBuffer
 from unskew.runner import trackers
-from unskew.runner.callbacks import Callback, NoDisplay, ProgressDisplay
-from unskew.runner.prepare_run import prepare
+from unskew.runner.callbacks import Callback, NoDisplay, ProgressDisplay, display_for
+from unskew.runner.prepare_run import check_same_inputs, prepare
 from unskew.runner.process_setup import explain_full_disk, on_device, precision
 from unskew.runner.round_loop import RoundLoop, Run
 from unskew.server.federation import PhaseCallback
@@ -31,18 +31,21 @@ def run(
     experiment: Experiment,
     *,
     out: str | Path | None = None,
-    resume: bool = False,
+    resume: bool = True,
     name: str = "run",
     data: Dataset | None = None,
     model: nn.Sequential | None = None,
     data_dir: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
-    show: ProgressDisplay | None = None,
+    show: ProgressDisplay | bool | None = None,
     phase: PhaseCallback | None = None,
     patience: float = 0.0,
 ) -> Run:
-    """Run an experiment to its end and save it in a folder.
+    """Run an experiment to its end and save it in a folder, continuing or returning the run that is there.
 
+    out: the folder of the run; default: one under `runs/` that its settings name; resume: False refuses a folder that
+    holds the run already; data, model: a dataset and a network from Python, instead of the names in the experiment;
+    show: the progress, None for a bar in notebooks and terminals, False for nothing;
     callbacks: each is called with a `Round` after every complete round and cannot change the run;
     phase: called with (name, round) after each phase of a round, for tests;
     patience: seconds to wait for another process that writes this run.
@@ -60,17 +63,18 @@ def run(
     with contextlib.closing(folder), explain_full_disk(path), precision(experiment.precision):
         manifest = _checkpoint_to_resume(folder, experiment, resume)
         folder.remove_leftover_state()
+        root = Path(data_dir) if data_dir else None
         if manifest and manifest["finished"]:
+            check_same_inputs(manifest, path, experiment, data, model)
             return read_finished_run(path, manifest)
         try:
-            root = Path(data_dir) if data_dir else None
             prepared = prepare(experiment, data=data, model=model, data_dir=root, state_dir=path / STATE)
         except UserError:
             folder.discard_if_empty()
             raise
         store, engine = prepared.federation.store, prepared.federation.engine
         with contextlib.closing(store), contextlib.closing(engine), on_device(engine.device):
-            return RoundLoop(prepared, folder, identity, show or NoDisplay(), callback_list, phase).run(manifest)
+            return RoundLoop(prepared, folder, identity, display_for(show), callback_list, phase).run(manifest)
 
 
 def _check_callbacks(callbacks: Sequence[Callback]) -> list[Callback]:

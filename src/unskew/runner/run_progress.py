@@ -1,11 +1,14 @@
-"""The progress of a run in a terminal: header and live bar with accuracy and time left; plain lines elsewhere."""
+"""The progress of a run: header and live bar with accuracy and time left, in a terminal or a notebook; else lines."""
 
 from __future__ import annotations
 
 import time
+from html import escape
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from unskew.base.notebook import LiveHtml, progress_bar
 
 LONG = 60.0  # seconds; the expected duration of a longer run is printed
 LINES = 20  # most plain lines of a run
@@ -73,3 +76,26 @@ class TerminalDisplay:
                 self.console.print(
                     f"time       about {total / 60:.0f} min in total; Ctrl-C is safe, --resume continues"
                 )
+
+
+class NotebookDisplay:
+    """A bar below the running cell, with the header to unfold."""
+
+    def begin(self, header: list[str], first: int, rounds: int) -> None:
+        self._output, self._rounds = LiveHtml(), rounds
+        self._first, self._began, self._last = first, time.monotonic(), progress_bar(first, rounds, "")
+        lines = "\n".join(header)
+        self._header = f"<details><summary>{escape(header[0])}</summary><pre>{escape(lines)}</pre></details>"
+        self._output.show(self._header + self._last, last=True)
+
+    def round(self, round: int, accuracy: float | None, best: float) -> None:
+        seconds = (time.monotonic() - self._began) / (round - self._first) * (self._rounds - round)
+        current = f"accuracy {accuracy:.2f} %, " if accuracy is not None else ""
+        self._last = progress_bar(round, self._rounds, f"{current}best {best:.2f} %, {seconds:.0f} s left")
+        self._output.show(self._header + self._last)
+
+    def note(self, text: str) -> None:
+        self._header += f"<div>{escape(text)}</div>"
+
+    def end(self) -> None:
+        self._output.show(self._header + self._last, last=True)

@@ -1,0 +1,107 @@
+"""`us.audit`: attack one or several runs, save the results and write their page; `unskew audit` calls it too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from unskew.audits.attacks import split_attacks
+from unskew.audits.audit_progress import audit_progress, summarise
+from unskew.audits.audit_run import Audit
+from unskew.audits.audit_run import audit as audit_run
+from unskew.audits.budget import Budget
+from unskew.audits.page_of_audits import write_page
+from unskew.audits.record_leaks import record as record_rows
+from unskew.audits.save_audit import write
+from unskew.audits.threat_model import threat_by_name
+from unskew.base.notebook import html_table
+from unskew.results.atomic_write import check_writable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import nn
+
+    from unskew.data import Dataset
+
+PAGE = "audit.html"
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """The audits of one or several runs, and their page."""
+
+    audits: tuple[Audit, ...]
+    page: Path
+
+    @property
+    def leaks(self) -> pd.DataFrame:
+        """One row per measured value, as in `audit/leak.csv` of a run, with the run's folder."""
+        import pandas as pd
+
+        return pd.DataFrame([{"run": str(each.run)} | vars(leak) for each in self.audits for leak in each.leaks])
+
+    @property
+    def verdicts(self) -> pd.DataFrame:
+        """One row per run and kind of artefact."""
+        import pandas as pd
+
+        return pd.DataFrame([{"run": str(each.run)} | vars(v) for each in self.audits for v in each.verdicts])
+
+    def __repr__(self) -> str:
+        parts = [f"{each.run}\n{summarise(each)}" for each in self.audits]
+        return "\n".join([*parts, f"page: {self.page}"])
+
+    def _repr_html_(self) -> str:
+        rows = [(each.run, v.kind, v.state, v.words) for each in self.audits for v in each.verdicts]
+        return f"{html_table(('run', 'kind', 'verdict', ''), rows)}<p>page: {self.page}</p>"
+
+
+def audit(
+    runs: Any,
+    *,
+    attacks: Sequence[str] | str | None = None,
+    images: int = 16,
+    iterations: int | None = None,
+    restarts: int = 3,
+    threat: str = "server",
+    knows: Sequence[str] = (),
+    membership: Literal["none", "loss", "shadow"] = "loss",
+    unroll: int = 32,
+    at_once: int = 16,
+    seed: int = 0,
+    device: str = "auto",
+    page: str | Path | None = None,
+    record: str | Path | None = None,
+    data: Dataset | None = None,
+    model: nn.Sequential | None = None,
+    data_dir: str | Path | None = None,
+    show: bool | None = None,
+    saved: Callable[[Audit, Path], None] = lambda audit, folder: None,
+) -> AuditResult:
+    """Attack the messages that finished runs recorded, save the results in their folders, and write a page.
+
+    runs: a run or its folder, or several; attacks: names such as "ig", by default all;
+    data, model: as passed to `us.run`; show: the progress, None for bars in notebooks and terminals;
+    saved: called after each run with its audit and the folder of its results. `unskew audit --help` has the others.
+    """
+    several = list(runs) if isinstance(runs, Sequence | set) and not isinstance(runs, str) else [runs]
+    folders = [Path(getattr(run, "folder", run)) for run in several]
+    attacker = threat_by_name(threat).with_knowledge(tuple(knows))
+    chosen = (attacks,) if isinstance(attacks, str) else tuple(attacks or ())
+    names, shared = split_attacks(chosen) if chosen else (Budget().attacks, Budget().on_shared)
+    budget = Budget(names, attacker, images, iterations, restarts, unroll, at_once, seed, membership, shared)
+    path = Path(page) if page is not None else folders[0] / "audit" / PAGE if len(folders) == 1 else Path(PAGE)
+    if page is not None:
+        check_writable(path)  # fail before hours of attacks, not after them
+    audits = []
+    for folder in folders:
+        with audit_progress(show) as bar:
+            root = Path(data_dir) if data_dir else None
+            result = audit_run(folder, budget, device=device, data=data, model=model, data_dir=root, report=bar.update)
+        saved(result, write(result, device))
+        if record is not None:
+            record_rows(result, Path(record), device)
+        audits.append(result)
+    return AuditResult(tuple(audits), write_page(audits, path))

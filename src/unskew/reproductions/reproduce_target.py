@@ -1,0 +1,250 @@
+"""`us.reproduce`: run a paper's table or figure and compare the numbers; `unskew reproduce` calls it too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unskew.base.errors import UserError
+from unskew.base.notebook import html_table
+from unskew.base.paths import folder_path
+from unskew.comparisons.folder_lock import check_grid_folder
+from unskew.comparisons.grid import parse_seeds
+from unskew.comparisons.progress import grid_progress
+from unskew.reproductions import figure_table, preflight, read_recorded, run_target, target_catalogue
+from unskew.reproductions import record_audits as audit_records
+from unskew.reproductions import record_runs as run_records
+from unskew.reproductions import target_plan as plans
+from unskew.reproductions.command_line import command_for
+from unskew.reproductions.compare_to_paper import PaperComparison, rank_correlation
+from unskew.reproductions.run_target import TargetRuns
+from unskew.reproductions.target_catalogue import Target
+from unskew.reproductions.target_plan import ReproduceOptions, TargetPlan
+from unskew.reproductions.target_status import status_of
+from unskew.reproductions.write_target import caption, remarks, to_rows, to_text
+from unskew.results.atomic_write import write_output
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from unskew.reproductions.figures.paper_figure import PaperFigure
+
+RUNS = Path("runs/reproduce")
+RECORDED = Path("runs/recorded")  # a table made from recorded rows never replaces one made from runs
+Names = str | Sequence[str] | None  # "a,b" or ["a", "b"]
+Numbers = str | Sequence[int] | None  # "0-2,7" or [0, 1, 2, 7]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A reproduced table or figure: our numbers next to the paper's, and the files in its folder."""
+
+    target: str
+    folder: Path
+    frame: pd.DataFrame  # of a table a row per cell; of a figure what it draws
+    files: tuple[Path, ...]
+    missing: tuple[str, ...]
+    comparison: PaperComparison | None = None  # of a table
+    failed: int = 0  # runs
+    rerun: str = ""  # the command that runs what is not recorded
+    recorded: tuple[Path, ...] = ()  # files that `record` wrote
+    finished: int = 0  # runs behind it
+
+    @property
+    def hint(self) -> list[str]:
+        """The command for what is missing, if only recorded rows were read."""
+        return [f"to run what is missing: {self.rerun}"] if self.missing and self.rerun else []
+
+    def as_dict(self) -> dict[str, Any]:
+        """The answer of `--json`."""
+        rerun = {"rerun": self.rerun, "play": self.rerun}  # `play` is the old key, for one version
+        if self.comparison is None:
+            files = [str(path) for path in self.files]
+            return {"name": self.target, "files": files, "missing": self.missing, "out": str(self.folder)} | rerun
+        return _table_as_dict(self.comparison) | {"out": str(self.folder)} | rerun
+
+    def __repr__(self) -> str:
+        lines = [f"missing: {text}" for text in self.missing] if self.comparison is None else []
+        if self.comparison is not None:
+            lines = [to_text(self.comparison), caption(self.comparison), *remarks(self.comparison)]
+        return "\n".join([*lines, *self.hint, *map(str, self.files)])
+
+    def _repr_html_(self) -> str:
+        if self.comparison is None:
+            svg = next((path for path in self.files if path.suffix == ".svg"), None)
+            return (svg.read_text() if svg else "") + "".join(f"<p>missing: {text}</p>" for text in self.missing)
+        rows = self.frame[["column", "method", "n", "mean", "std", "paper", "difference"]].fillna("")
+        notes = "".join(f"<p>{line}</p>" for line in (caption(self.comparison), *remarks(self.comparison)))
+        return html_table(rows.columns, rows.itertuples(index=False)) + notes
+
+
+def reproduce(
+    target: str | None = None,
+    *,
+    only: Names = None,
+    methods: Names = None,
+    seeds: Numbers = None,
+    draws: Numbers = None,
+    rounds: int | None = None,
+    preset: str = "paper",
+    overrides: Sequence[str] = (),
+    device: str | None = None,
+    jobs: int | None = None,
+    out: str | Path | None = None,
+    runs: str | Path | None = None,
+    record: str | Path | None = None,
+    recorded: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    show: bool | None = None,
+) -> Reproduction | pd.DataFrame:
+    """Run a table or figure of a paper, or read its recorded rows; without a target, list all of them.
+
+    target: such as "fedlmd/table3-lda". `unskew reproduce --help` describes the options.
+    """
+    root = Path(data_dir) if data_dir else None
+    if target is None:
+        return _list_targets(root)
+    options = ReproduceOptions(
+        overrides=tuple(overrides), only=_names(only, "only"), methods=_names(methods, "methods"),
+        seeds=_seeds(seeds), draws=_numbers(draws, "draws"), rounds=rounds, preset=preset, device=device,
+    )  # fmt: skip
+    chosen = target_catalogue.find(target)
+    default = (RUNS if recorded is None else RECORDED) / chosen.slug
+    results = default if out is None else folder_path(out)
+    check_grid_folder(results)
+    preflight.check_folder(results, "--out")
+    if record is not None:
+        preflight.check_record(Path(record), chosen.paper)
+    if recorded is not None:
+        return _from_records(chosen, options, Path(recorded), results, record)
+    run_folder = folder_path(runs) if runs is not None else results if out is not None else RUNS
+    plan = plans.make(chosen, options, root)
+    if chosen.is_figure:
+        _figure(chosen.name)
+    done = run_target.run_cells(plan, run_folder, grid_progress(show), jobs=jobs, data_dir=root)
+    if chosen.is_figure:
+        answer = _write_figure(_add_failures(plan, done), run_target.figure_data(plan, done), results)
+    else:
+        answer = _write_table(plan, done, results, report=True)
+    files = _record(plan, done, results, Path(record)) if record is not None else []
+    return replace(answer, failed=len(done.failed), recorded=tuple(files), finished=len(done.finished))
+
+
+def _from_records(
+    target: Target, options: ReproduceOptions, folder: Path, out: Path, record: str | Path | None
+) -> Reproduction:
+    """Show a table or figure from recorded rows; `record` copies a figure's files next to those rows."""
+    rerun = command_for(target.name, options, folder)
+    if not target.is_figure:
+        if record is not None:
+            raise UserError("--record: the rows of a table are recorded already; leave out --record or --recorded")
+        plan, done = read_recorded.read(target, options, folder)
+        return replace(_write_table(plan, done, out, report=False), rerun=rerun)
+    if _figure(target.name).more_than_curves:
+        options = replace(options, recorded=figure_table.recorded_datasets(target, folder))
+        plan, data = figure_table.read(plans.make(target, options), folder, rerun)
+    else:
+        plan, done = read_recorded.read(target, options, folder)
+        data = run_target.figure_data(plan, done)
+    answer = replace(_write_figure(plan, data, out), rerun=rerun)
+    return answer if record is None else replace(answer, recorded=tuple(_copy_figure(target, out, Path(record))))
+
+
+def _figure(name: str) -> PaperFigure:
+    from unskew.reproductions.figures import FIGURES
+
+    if name not in FIGURES:
+        raise UserError(f"{name}: this figure is not implemented yet; `unskew reproduce` lists what can be run")
+    return FIGURES[name]
+
+
+def _write_table(plan: TargetPlan, done: TargetRuns, out: Path, report: bool) -> Reproduction:
+    import pandas as pd
+
+    table, comparison = run_target.write_table(plan, done, out)
+    files = [out / name for name in run_target.TABLES]
+    if report:
+        files.append(run_target.write_report(plan, table, comparison, out))
+    frame = pd.DataFrame(to_rows(comparison))
+    return Reproduction(plan.target.name, out, frame, tuple(files), tuple(comparison.missing), comparison)
+
+
+def _write_figure(plan: TargetPlan, data: pd.DataFrame, out: Path) -> Reproduction:
+    files = run_target.write_figure(plan, data, out)
+    return Reproduction(plan.target.name, out, data, tuple(files), tuple(plan.missing))
+
+
+def _add_failures(plan: TargetPlan, done: TargetRuns) -> TargetPlan:
+    """The plan with failed cells added to its list of what is missing."""
+    failed = [f"{cell.label}, {plan.column_of(cell)}, seed {cell.seed}: failed: {why}"
+              for cell in plan.grid.cells if (why := done.failed.get(cell.name))]  # fmt: skip
+    return replace(plan, missing=(*plan.missing, *failed))
+
+
+def _record(plan: TargetPlan, done: TargetRuns, out: Path, folder: Path) -> list[Path]:
+    """Record the finished runs; failed runs are not recorded."""
+    files = run_records.record(plan, done.finished, folder) if done.finished else []
+    files += audit_records.record(done.finished, folder / plan.target.paper / "leak.csv")
+    return files + (_copy_figure(plan.target, out, folder) if plan.target.is_figure else [])
+
+
+def _copy_figure(target: Target, out: Path, folder: Path) -> list[Path]:
+    """Copy a figure's table and drawing next to the recorded rows."""
+    files = [folder / target.paper / f"{target.key}.{kind}" for kind in ("csv", "svg")]
+    for path in files:
+        write_output(path, (out / path.name).read_bytes())
+    return files
+
+
+def _table_as_dict(comparison: PaperComparison) -> dict[str, object]:
+    orders = {column: rank_correlation(comparison.of(column)) for column in comparison.columns}
+    known = {column: None if order.rho != order.rho else order.rho for column, order in orders.items()}
+    ranked_on = {column: order.shared for column, order in orders.items()}
+    return {"name": comparison.name, "preset": comparison.preset, "changed": comparison.changed,
+            "replaced": comparison.substitutions, "cells": to_rows(comparison),
+            "rank_correlation": known, "ranked_on": ranked_on, "missing": comparison.missing}  # fmt: skip
+
+
+def _list_targets(data_dir: Path | None) -> pd.DataFrame:
+    """All tables and figures, and which can be run."""
+    import pandas as pd
+
+    statuses = [(target, status_of(target, data_dir)) for target in target_catalogue.targets().values()]
+    return pd.DataFrame(
+        [
+            {"name": target.name, "state": status.word, "shows": target.title, "missing": "; ".join(status.why)}
+            for target, status in statuses
+        ]
+    )
+
+
+def _names(given: Names, option: str) -> tuple[str, ...] | None:
+    words = given.split(",") if isinstance(given, str) else given
+    if words is None:
+        return None
+    if names := tuple(word.strip() for word in words if word.strip()):
+        return names
+    raise UserError(f"--{option}: expected names separated by commas, found {given!r}")
+
+
+def _numbers(given: Numbers, option: str) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    try:
+        numbers = tuple(parse_seeds(given) if isinstance(given, str) else given)
+    except ValueError as error:
+        raise UserError(f"--{option}: {error}, found {given!r}") from error
+    if len(set(numbers)) < len(numbers):
+        raise UserError(f"--{option}: expected each number once, found {given!r}")
+    return numbers
+
+
+def _seeds(given: Numbers) -> str | None:
+    numbers = _numbers(given, "seeds")
+    return None if numbers is None else _as_text(given, numbers)
+
+
+def _as_text(given: Numbers, numbers: Iterable[int]) -> str:
+    return given if isinstance(given, str) else ",".join(map(str, numbers))

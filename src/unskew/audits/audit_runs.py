@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from markupsafe import escape
+
 from unskew.audits.attacks import split_attacks
 from unskew.audits.audit_progress import audit_progress, summarise
 from unskew.audits.audit_run import Audit
@@ -55,7 +57,7 @@ class AuditResult:
 
     def _repr_html_(self) -> str:
         rows = [(each.run, v.kind, v.state, v.words) for each in self.audits for v in each.verdicts]
-        return f"{html_table(('run', 'kind', 'verdict', ''), rows)}<p>page: {self.page}</p>"
+        return f"{html_table(('run', 'kind', 'verdict', ''), rows)}<p>page: {escape(self.page)}</p>"
 
 
 def audit(

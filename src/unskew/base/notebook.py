@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
-from html import escape
+
+from markupsafe import escape
 
 REFRESH_SECONDS = 0.2
 
@@ -43,7 +44,7 @@ def progress_bar(done: int, total: int, text: str) -> str:
 
 
 def html_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """A plain table.
+    """A plain table; cells of type Markup keep their tags.
 
     >>> html_table(["method"], [["a<b"]])
     '<table><tr><th>method</th></tr><tr><td>a&lt;b</td></tr></table>'
@@ -53,4 +54,4 @@ def html_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _html_row(tag: str, cells: Iterable[object]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(str(cell))}</{tag}>' for cell in cells)}</tr>"
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -78,8 +78,8 @@ class Comparison:
 def compare(
     recipe: str | Path | Experiment,
     *,
-    methods: Sequence[Any] | None = None,
-    seeds: Sequence[int] | str | None = None,
+    methods: Sequence[Any] | dict[str, Any] | str | None = None,
+    seeds: Sequence[int] | str | int | None = None,
     settings: dict[str, dict[str, Any]] | None = None,
     tune: dict[str, dict[str, list[Any]]] | None = None,
     metric: str | None = None,
@@ -95,16 +95,15 @@ def compare(
     """Run every method x setting x seed that is missing, and write table, finding and report to a folder.
 
     recipe: the name or path of a recipe, or an Experiment, of which the method and the seed are replaced;
+    methods: such as ["fedavg", {"fedprox": {"mu": 0.5}}], or methods by label as {"mine": Mine()};
     methods, seeds, settings, tune, metric, select: replace keys of the recipe's section `compare`;
     overrides: such as ["local.lr=0.1"]; out: the folder, by default runs/compare-RECIPE;
     data, model: as for `us.run`; with them, or with a method defined in a notebook, the runs share this process;
     show: the progress, None for a bar in notebooks and terminals, False for nothing.
     """
-    if isinstance(seeds, Sequence) and not isinstance(seeds, str):
-        seeds = list(seeds)
     options = {
-        "methods": None if methods is None else list(methods),
-        "seeds": seeds,
+        "methods": _as_list(methods),
+        "seeds": seeds if isinstance(seeds, str | None) else [seeds] if isinstance(seeds, int) else list(seeds),
         "settings": settings,
         "tune": tune,
         "metric": metric,
@@ -121,6 +120,14 @@ def compare(
     folder = Path("runs") / f"compare-{grid.name}" if out is None else folder_path(out)
     root = Path(data_dir) if data_dir else None
     return run_comparison(grid, folder, grid_progress(show), jobs=jobs, data=data, model=model, data_dir=root)
+
+
+def _as_list(methods: Sequence[Any] | dict[str, Any] | str | None) -> list[Any] | None:
+    if isinstance(methods, dict):
+        return [{label: method} for label, method in methods.items()]
+    if isinstance(methods, str):
+        return [name.strip() for name in methods.split(",")]
+    return None if methods is None else list(methods)
 
 
 def run_comparison(

@@ -126,7 +126,7 @@ class NotebookProgress(TerminalProgress):
     """The table below the running cell of a notebook."""
 
     def __init__(self) -> None:
-        super().__init__(Console(file=io.StringIO()))
+        super().__init__(Console(file=io.StringIO(), force_jupyter=False))
 
     def _start_live(self) -> None:
         self._output = LiveHtml()
@@ -149,7 +149,7 @@ class NoProgress(TerminalProgress):
     """Shows nothing."""
 
     def __init__(self) -> None:
-        super().__init__(Console(file=io.StringIO()))
+        super().__init__(Console(file=io.StringIO(), force_jupyter=False))
 
 
 def grid_progress(show: bool | None) -> GridProgress:

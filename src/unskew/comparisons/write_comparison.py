@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
+from markupsafe import Markup
+from markupsafe import escape as escape_html
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
 from unskew.base.notebook import html_table
 from unskew.comparisons.comparison_table import MEASURES, ComparisonRow, ComparisonTable
 from unskew.comparisons.finding_per_setting import findings_text
+from unskew.describe.terminal_tables import as_text
 from unskew.results.atomic_write import write_output
 
 Emphasis = Callable[[str], str]
@@ -96,17 +96,15 @@ def to_terminal(table: ComparisonTable) -> RichTable:
 
 def to_text(table: ComparisonTable) -> str:
     """The table as plain text."""
-    console = Console(file=io.StringIO(), width=160)
-    console.print(to_terminal(table))
-    return cast(io.StringIO, console.file).getvalue().rstrip()
+    return as_text(to_terminal(table))
 
 
 def to_html(table: ComparisonTable, finding: str, report: Path) -> str:
     """The table for notebooks, with the finding and a link to the report."""
-    head, rows = _titles_and_rows(table, lambda text: f"*{text}*", str)
-    link = f'<a href="{html.escape(str(report))}">{html.escape(str(report))}</a>'
-    lines = "".join(f"<p>{html.escape(line)}</p>" for line in (table.caption, *finding.splitlines()))
-    return f"{html_table(head, rows)}{lines}<p>report: {link}</p>"
+    head, rows = _titles_and_rows(table, Markup("<b>{}</b>").format, str)
+    lines = "".join(f"<p>{escape_html(line)}</p>" for line in (table.caption, *finding.splitlines()))
+    path = escape_html(report)
+    return f'{html_table(head, rows)}{lines}<p>report: <a href="{path}">{path}</a></p>'
 
 
 def escape_latex(text: str) -> str:

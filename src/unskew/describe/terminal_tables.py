@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from typing import cast
+
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -10,12 +13,20 @@ from rich.table import Table
 from unskew.describe.method_page import PageSection, Row
 
 WIDTH = 120  # if the output is not a terminal
+WIDE = 160  # of a table as text
 
 
 def console() -> Console:
     """A console on standard output."""
     terminal = Console(highlight=False)
     return terminal if terminal.is_terminal else Console(highlight=False, width=WIDTH)
+
+
+def as_text(table: Table) -> str:
+    """A table without colours, also in notebooks, where a console would show it instead of returning it."""
+    out = Console(file=io.StringIO(), width=WIDE, force_jupyter=False)
+    out.print(table)
+    return cast(io.StringIO, out.file).getvalue().rstrip()
 
 
 def show_table(out: Console, head: Row, rows: tuple[Row, ...], no_wrap_columns: Row = ()) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import escape
+
 from unskew.base.errors import UserError
 from unskew.base.notebook import html_table
 from unskew.base.paths import folder_path
@@ -74,10 +76,12 @@ class Reproduction:
     def _repr_html_(self) -> str:
         if self.comparison is None:
             svg = next((path for path in self.files if path.suffix == ".svg"), None)
-            return (svg.read_text() if svg else "") + "".join(f"<p>missing: {text}</p>" for text in self.missing)
-        rows = self.frame[["column", "method", "n", "mean", "std", "paper", "difference"]].fillna("")
-        notes = "".join(f"<p>{line}</p>" for line in (caption(self.comparison), *remarks(self.comparison)))
-        return html_table(rows.columns, rows.itertuples(index=False)) + notes
+            return (svg.read_text() if svg else "") + "".join(
+                f"<p>missing: {escape(text)}</p>" for text in self.missing
+            )
+        rows = self.frame[["column", "method", "n", "mean", "std", "paper", "difference"]]
+        notes = "".join(f"<p>{escape(line)}</p>" for line in (caption(self.comparison), *remarks(self.comparison)))
+        return html_table(rows.columns, (map(_as_cell, row) for row in rows.itertuples(index=False))) + notes
 
 
 def reproduce(
@@ -196,6 +200,11 @@ def _copy_figure(target: Target, out: Path, folder: Path) -> list[Path]:
     for path in files:
         write_output(path, (out / path.name).read_bytes())
     return files
+
+
+def _as_cell(value: Any) -> Any:
+    """The text of a cell: numbers with two decimals, nothing for what is unknown."""
+    return value if not isinstance(value, float) else "" if value != value else f"{value:.2f}"
 
 
 def _table_as_dict(comparison: PaperComparison) -> dict[str, object]:

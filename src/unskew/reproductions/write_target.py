@@ -7,13 +7,13 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from unskew.describe.terminal_tables import as_text
 from unskew.reproductions.compare_to_paper import (
     TOLERANCE,
     PaperCell,
@@ -49,9 +49,7 @@ def to_csv(comparison: PaperComparison) -> str:
 
 def to_text(comparison: PaperComparison) -> str:
     """The table as plain text."""
-    console = Console(file=io.StringIO(), width=160)
-    console.print(to_terminal(comparison))
-    return cast(io.StringIO, console.file).getvalue().rstrip()
+    return as_text(to_terminal(comparison))
 
 
 def to_rows(comparison: PaperComparison) -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ class Summary:
             "method": self.method,
             "best, %": f"{self.best:.2f} (round {self.best_round})",
             "final, %": f"{self.final:.2f}",
-            "mean of last ten, %": f"{self.mean_last10:.2f}",
+            **({"mean of last ten, %": f"{self.mean_last10:.2f}"} if self.last_round >= LAST_ROUNDS else {}),
             "sent up": in_bytes(self.bytes_up),
             "sent down": in_bytes(self.bytes_down),
             "time": in_seconds(self.seconds),

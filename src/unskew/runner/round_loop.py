@@ -19,6 +19,7 @@ from unskew.results.recorded_messages import to_files
 from unskew.results.run_folder import RunFolder
 from unskew.results.run_tables import CLIENTS, RowBuffer, Summary, best_accuracy, summarise
 from unskew.runner.callbacks import Callback, ProgressDisplay, Round, notify
+from unskew.runner.more_rounds import adopt_rows
 from unskew.runner.prepare_run import PreparedRun
 from unskew.runner.provenance import describe
 from unskew.runner.trackers import open_trackers
@@ -109,6 +110,7 @@ class RoundLoop:
                 self._check_parts(snap)
             federation.model.initial.update(self.folder.read_initial())
             self._last, self._saved_round = snap, snap.round
+            self._continue_longer(snap, manifest)
             metrics = self.folder.tables["metrics"].frame()
             self._best = best_accuracy(metrics)
             self.stop.add(map(MetricRow._make, metrics[metrics["who"] == "server"].itertuples(index=False)))
@@ -121,6 +123,17 @@ class RoundLoop:
                 self.folder.write(f"imports/{used.copy_name}", contents)
         self.folder.write_config(self.experiment.resolved(), self._environment, self._about())
         return snap
+
+    def _continue_longer(self, snap: Snapshot, manifest: dict[str, Any]) -> None:
+        """If the run has more rounds than it was started with: save it as unfinished, then its new settings."""
+        if manifest["finished"]:
+            self.folder.save(snap, self.store, self.prepared.fingerprints)
+        if self.folder.read_config()["rounds"] != self.experiment.rounds:
+            self.folder.write_config(self.experiment.resolved(), self._environment, self._about())
+        metrics = self.folder.tables["metrics"]
+        if (metrics.frame()["run"] != self.rows.run).any():
+            rows = adopt_rows(metrics.frame(), self.rows.run, self.experiment)
+            self.folder.tables["metrics"] = RowBuffer(metrics.columns, rows)
 
     def _about(self) -> dict[str, Any]:
         """Facts about the run that are not in its settings."""

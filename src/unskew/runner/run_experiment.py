@@ -17,7 +17,7 @@ from unskew.config.recipe import read_recorded
 from unskew.data import Dataset
 from unskew.results.run_folder import STATE, RunFolder, check_hashes, read_summary
 from unskew.results.run_tables import LEDGER, METRICS, RowBuffer
-from unskew.runner import trackers
+from unskew.runner import more_rounds, trackers
 from unskew.runner.callbacks import Callback, NoDisplay, ProgressDisplay, display_for
 from unskew.runner.prepare_run import check_same_inputs, prepare
 from unskew.runner.process_setup import explain_full_disk, on_device, precision
@@ -64,7 +64,7 @@ def run(
         manifest = _checkpoint_to_resume(folder, experiment, resume)
         folder.remove_leftover_state()
         root = Path(data_dir) if data_dir else None
-        if manifest and manifest["finished"]:
+        if manifest and _has_all_rounds(manifest, experiment):
             check_same_inputs(manifest, path, experiment, data, model)
             return read_finished_run(path, manifest)
         try:
@@ -89,7 +89,14 @@ def _checkpoint_to_resume(folder: RunFolder, experiment: Experiment, resume: boo
     if not folder.has_run:
         return None
     old = read_recorded(folder.read_config(), f"{folder.path}/config.yaml")
-    if old.identity() != experiment.identity():
+    manifest = folder.manifest
+    if more_rounds.is_longer(old, experiment):
+        if reasons := more_rounds.reasons_against(old, experiment, manifest):
+            raise UserError(
+                f"{folder.path}: rounds was {old.rounds} and cannot become {experiment.rounds}, because past rounds "
+                f"would have been others: {'; '.join(reasons)}; choose another --out"
+            )
+    elif old.identity() != experiment.identity():
         _check_same_code(folder.path, old, experiment)
         before, after = dotted_keys(old.identity_settings()), dotted_keys(experiment.identity_settings())
         keys = [k for k in {**before, **after} if before.get(k) != after.get(k)]
@@ -98,12 +105,17 @@ def _checkpoint_to_resume(folder: RunFolder, experiment: Experiment, resume: boo
             f"{folder.path}: expected the settings this run was started with, found others: {changes}; "
             "resume with the same settings or choose another --out"
         )
-    manifest = folder.manifest
     if not resume:
         raise UserError(
             f"{folder.path} already holds this run, {_progress(manifest, experiment.rounds)}, or choose another --out"
         )
     return manifest
+
+
+def _has_all_rounds(manifest: dict[str, Any], experiment: Experiment) -> bool:
+    """Whether a run is finished, also if it is asked for more rounds: after an early stop there are none."""
+    finished = manifest["finished"]
+    return bool(finished) and (manifest["round"] >= experiment.rounds or bool(finished.get("stopped")))
 
 
 def _check_same_code(folder: Path, old: Experiment, new: Experiment) -> None:
@@ -124,9 +136,10 @@ def _progress(manifest: dict[str, Any] | None, rounds: int) -> str:
     if not manifest["finished"]:
         return f"stopped after round {manifest['round']} of {rounds}; add --resume to continue it"
     summary = manifest["finished"]
+    then = f"continue it to round {rounds}" if manifest["round"] < rounds else "show its result again"
     return (
         f"finished (best {summary['best']:.2f} % in round {summary['best_round']}, final {summary['final']:.2f} %); "
-        "add --resume to show its result again"
+        f"add --resume to {then}"
     )
 
 

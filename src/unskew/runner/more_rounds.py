@@ -1,0 +1,52 @@
+"""When a run may be resumed with more rounds: only if the longer run would have had the same first rounds."""
+
+from __future__ import annotations
+
+from inspect import isfunction
+from typing import TYPE_CHECKING, Any
+
+from unskew.config.experiment import Experiment
+from unskew.protocol.method import Method
+from unskew.protocol.part import Part
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def is_longer(old: Experiment, new: Experiment) -> bool:
+    """Whether the two differ in nothing but a larger `rounds`."""
+    return new.rounds > old.rounds and _with_rounds(old, new.rounds).identity() == new.identity()
+
+
+def reasons_against(old: Experiment, new: Experiment, manifest: dict[str, Any] | None) -> list[str]:
+    """What in the past rounds depends on `rounds`, by the name of its setting."""
+    if manifest is None:
+        return []
+    reasons = []
+    done = range(1, manifest["round"] + 1)
+    if any(old.local.work(t, old.rounds) != new.local.work(t, new.rounds) for t in done):
+        reasons.append(f"local.schedule={new.local.schedule.name} spreads the learning rate over all rounds")
+    method: Method = new.create_method()
+    for part in method.parts:
+        if manifest["finished"] and part.exchange is not None and part.exchange.when == "at the end":
+            reasons.append(f"the exchange of {part.name} at the end of the run has taken place")
+        if _reads_rounds(part):
+            reasons.append(f"{part.name} reads the number of rounds")
+    return reasons
+
+
+def adopt_rows(metrics: pd.DataFrame, run: str, experiment: Experiment) -> pd.DataFrame:
+    """The rows of the shorter run as the longer one would have written them: it evaluates no round that is not due."""
+    due = (metrics["round"] % experiment.evaluate.every == 0) | (metrics["round"] == experiment.rounds)
+    scores = (metrics["who"] == "server") & metrics["split"].isin(("test", "validation"))
+    return metrics[due | ~scores].assign(run=run).reset_index(drop=True)
+
+
+def _with_rounds(experiment: Experiment, rounds: int) -> Experiment:
+    return experiment.model_copy(update={"rounds": rounds})
+
+
+def _reads_rounds(part: Part) -> bool:
+    """Whether a hook names an attribute `rounds`, such as that of the task; a hyper-parameter of that name counts."""
+    classes = [cls for cls in type(part).__mro__ if issubclass(cls, Part) and cls is not Part]
+    return any("rounds" in hook.__code__.co_names for cls in classes for hook in vars(cls).values() if isfunction(hook))

@@ -1,6 +1,6 @@
 """A small federation, and helpers with which the tests of all methods inspect it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -66,8 +66,18 @@ def equal(a: State, b: State) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def train_by_hand(fed: Federation, start: State, round: int, client: int, correction: State | None = None) -> State:
-    """One client's round in plain PyTorch, including partial batches; `correction` is added to every gradient."""
+def train_by_hand(
+    fed: Federation,
+    start: State,
+    round: int,
+    client: int,
+    correction: State | None = None,
+    penalty: Callable[[State], Tensor] | None = None,
+) -> State:
+    """One client's round in plain PyTorch, including partial batches.
+
+    correction: added to every gradient; penalty: a function of the parameters, added to the loss.
+    """
     source, (_, work) = fed.engine.context.client_rows, fed.method.at_round(round, fed.task)
     net = network().double()
     net.load_state_dict(start)
@@ -78,7 +88,8 @@ def train_by_hand(fed: Federation, start: State, round: int, client: int, correc
     for index, weight in zip(order.index, order.weight):
         rows = source.index[client][index[weight > 0]]
         optimiser.zero_grad()
-        F.cross_entropy(net(source.x[rows].double()), source.y[rows]).backward()
+        loss = F.cross_entropy(net(source.x[rows].double()), source.y[rows])
+        (loss + penalty(dict(net.named_parameters())) if penalty else loss).backward()
         for name, p in net.named_parameters() if correction else ():
             p.grad += correction[name]
         optimiser.step()

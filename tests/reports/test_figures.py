@@ -114,7 +114,7 @@ def test_a_wide_interval_does_not_stretch_the_axis_past_the_scale():
 
 def test_own_classes_show_median_and_percentiles():
     frame = pd.DataFrame({"method": "fedavg", "client": range(101), "value": np.arange(101.0)})
-    figure = interval_plots.own_classes_boxes(frame, STYLES)
+    figure = interval_plots.client_boxes(frame, STYLES)
     drawn = by_name(figure)
     assert drawn["median fedavg"].get_xdata().tolist() == [50.0, 50.0]
     assert drawn["range fedavg"].get_xdata().tolist() == [5.0, 95.0]

@@ -26,14 +26,14 @@ def single_setting(*runs):
 
 def test_accuracy_on_own_classes_is_weighted_by_the_clients_class_mix():
     """Accuracy 0 for class 0, else 60. Client 0 holds 3, 1, 1, 1 rows: 60 x 3 / 6; client 1 1, 3, 1, 1: 60 x 5 / 6."""
-    frame = plot_frames.accuracy_on_own_classes(single_setting(make_run("fedavg", 0, [50.0, 60.0], clients=2)))
+    frame = plot_frames.accuracy_by_client(single_setting(make_run("fedavg", 0, [50.0, 60.0], clients=2)))
     assert frame["value"].tolist() == pytest.approx([30.0, 50.0])
 
 
 def test_a_class_without_test_rows_is_left_out():
     run = make_run("fedavg", 0, [60.0], clients=1)
     run.__dict__["metrics"] = run.metrics[run.metrics["metric"] != "accuracy/0"]
-    frame = plot_frames.accuracy_on_own_classes(single_setting(run))
+    frame = plot_frames.accuracy_by_client(single_setting(run))
     assert frame["value"].tolist() == pytest.approx([60.0])
     assert math.isnan(plot_frames.final_accuracy(single_setting(run)).iloc[0, 0])
 

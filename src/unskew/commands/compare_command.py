@@ -27,7 +27,8 @@ def compare(
     ] = None,
     seeds: Seeds = None,
     metric: Annotated[
-        str | None, typer.Option(metavar="NAME", help="metric to rank by: best, final or mean_last10")
+        str | None,
+        typer.Option(metavar="NAME", help="best, final, mean_last10 (default), clients_mean, worst_tenth"),
     ] = None,
     select: Annotated[
         str | None, typer.Option(metavar="NAME", help="validation: choose tuned values and rounds on held-out rows")

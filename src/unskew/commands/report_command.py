@@ -17,7 +17,8 @@ def report(
         str | None, typer.Option(metavar="TEXT", help="title of the page (default: methods and data)")
     ] = None,
     metric: Annotated[
-        str, typer.Option(metavar="NAME", show_default=False, help="mean_last10 (the default), best or final")
+        str,
+        typer.Option(metavar="NAME", show_default=False, help="as in unskew compare --help"),
     ] = "mean_last10",
     imports: Imports = None,
 ) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+
+import pandas as pd
 
 from unskew.comparisons.cells import folder_of
 from unskew.comparisons.grid import Cell, Grid
 from unskew.comparisons.select_on_validation import choose_candidate, choose_round
 from unskew.results.baseline import baseline_index
+from unskew.results.client_accuracy import client_accuracy, final_client_accuracy, worst_tenth
 from unskew.results.load_run import LoadedRun, load
 from unskew.results.statistics import Difference, Scores, difference, mean_and_std
 
@@ -17,11 +21,14 @@ MEASURES = {
     "best": "best",
     "final": "final",
     "mean_last10": "mean of last 10",
+    "clients_mean": "mean over clients",
+    "worst_tenth": "worst tenth of clients",
     "selected": "test at best validation round",
     "validation": "best validation",
 }
 RUN_MEASURES = ("best", "final", "mean_last10")
 SELECTION_MEASURES = ("selected", "validation")
+CLIENT_MEASURES = ("clients_mean", "worst_tenth")  # with `evaluate.clients`
 LoadCell = Callable[[Cell], LoadedRun]  # loads the run of a finished cell
 
 
@@ -98,6 +105,8 @@ def build_table(grid: Grid, load_cell: LoadCell, failed: Mapping[str, str]) -> C
         by_key[cell.setting, cell.method if selects else cell.label].append(cell)
     rows = tuple(make_row(cells, load_cell, failed) for cells in by_key.values())
     measures, metric = (SELECTION_MEASURES, "selected") if selects else (RUN_MEASURES, grid.compare.metric)
+    if all(row.scores.keys() >= set(CLIENT_MEASURES) for row in rows):
+        measures = (*measures, *CLIENT_MEASURES)
     return ComparisonTable(grid.name, metric, measures, grid.compare.seeds, rows, _caption(grid), grid.compare.note)
 
 
@@ -116,6 +125,7 @@ def _caption(grid: Grid) -> str:
 def _plain_row(cells: list[Cell], load_cell: LoadCell, failed: Mapping[str, str]) -> ComparisonRow:
     runs = {cell.seed: load_cell(cell) for cell in cells if cell.name not in failed}
     scores = {m: {seed: float(getattr(run.summary, m)) for seed, run in runs.items()} for m in RUN_MEASURES}
+    scores |= _client_scores(cells, {seed: final_client_accuracy(run.metrics) for seed, run in runs.items()})
     return _row(cells, scores, runs, failed, ())
 
 
@@ -137,10 +147,22 @@ def _selected_row(cells: list[Cell], load_cell: LoadCell, failed: Mapping[str, s
         "selected": {seed: choice.test for seed, choice in choices.items()},
         "validation": {seed: choice.validation for seed, choice in choices.items()},
     }
+    by_client = {seed: client_accuracy(run.metrics) for seed, run in runs[chosen].items()}
+    at_round = {seed: rows[rows["round"] == choices[seed].round] for seed, rows in by_client.items()}
+    scores |= _client_scores(by_candidate[chosen], at_round)
     rounds = ", ".join(str(choice.round) for _, choice in sorted(choices.items()))
     notes = [f"best of {len(selected)} candidates"] if len(selected) > 1 else []
     notes += [f"rounds {rounds}"] if rounds else []
     return _row(by_candidate[chosen], scores, runs[chosen], failed, tuple(notes))
+
+
+def _client_scores(cells: list[Cell], accuracies: Mapping[int, pd.DataFrame]) -> dict[str, dict[int, float]]:
+    """Scores over the clients if all cells have `evaluate.clients`. accuracies: seed -> rows with a value by client."""
+    if not all(cell.experiment.evaluate.clients for cell in cells):
+        return {}
+    values = {seed: rows["value"].tolist() for seed, rows in accuracies.items()}
+    means = {seed: fmean(each) for seed, each in values.items()}
+    return {"clients_mean": means, "worst_tenth": {seed: worst_tenth(each) for seed, each in values.items()}}
 
 
 def _row(

@@ -25,6 +25,7 @@ CUSTOM = "custom"  # name of a model that is passed from Python
 VALIDATION_SHARE = 0.1  # of the training rows, held out for `select` unless the recipe sets another share
 MAX_SEEDS = 1000  # a longer range is most likely a typing error
 # Keys that the grid sets itself, with the option to use instead.
+CLIENT_METRICS = ("clients_mean", "worst_tenth")
 SET_BY_GRID = {"seed": "--seeds 0,1", "method": "--methods fedavg,fedprox"}
 
 
@@ -35,7 +36,9 @@ class CompareConfig(ConfigSection):
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1, description="numbers, or text such as 0-4")
     settings: dict[str, dict[str, Any]] = Field({}, description="label: {dotted key: value}")
     tune: dict[str, dict[str, list[Any]]] = Field({}, description="method's label: {dotted key: [candidates]}")
-    metric: Literal["best", "final", "mean_last10"] = Field("mean_last10", description="accuracy to rank by")
+    metric: Literal["best", "final", "mean_last10", "clients_mean", "worst_tenth"] = Field(
+        "mean_last10", description="accuracy to rank by; the last two need evaluate.clients=true"
+    )
     select: Literal["validation"] | None = Field(None, description="choose candidates and rounds on held-out rows")
     note: str = Field("", description="a remark to append to the finding")
 
@@ -269,6 +272,8 @@ def _experiment(
         if experiment.model.name != CUSTOM:
             models.check_name(experiment.model.name)
         pick_device(experiment.device)
+        if compare.metric in CLIENT_METRICS and not experiment.evaluate.clients:
+            raise UserError(f"metric {compare.metric}: expected accuracies by client; add evaluate.clients=true")
         if compare.select and not experiment.data.validation:
             raise UserError("data.validation: expected a share of rows to select on, found 0; try data.validation=0.1")
     except UserError as error:

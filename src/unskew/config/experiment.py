@@ -86,6 +86,7 @@ class EngineConfig(NamedSection):
 
 class EvaluateConfig(ConfigSection):
     every: int = Field(1, ge=1, description="rounds between evaluations; the last round is always evaluated")
+    clients: bool = Field(False, description="also the accuracy for each client, on its own test rows or label shares")
 
 
 class RecordConfig(ConfigSection):
@@ -252,6 +253,8 @@ class Experiment(ConfigSection):
             del plain[key]
         if self.stop is None:  # keeps the identity of runs from before this key existed
             del plain["stop"]
+        if not self.evaluate.clients:
+            del plain["evaluate"]["clients"]
         augment = self.data.augment
         for key in ("frozen", "test"):  # these two have no effect without a crop or flip
             if not (getattr(augment, key) and (augment.crop or augment.flip)):

@@ -26,16 +26,38 @@ ROWS_PER_PASS = 50
 
 @dataclass(frozen=True)
 class ConfusionScore:
-    """Predictions on a set of rows: confusion [true, predicted] and the sum of the cross-entropies."""
+    """Predictions on a set of rows: confusion [true, predicted] and the sum of the cross-entropies.
+
+    If the rows have owners, the confusions of all owners lie one below the other.
+    """
 
     confusion: Tensor
     loss: float
+
+    @property
+    def by_owner(self) -> Tensor:
+        """[owners, true, predicted]."""
+        return self.confusion.view(-1, self.confusion.shape[1], self.confusion.shape[1])
+
+    @property
+    def pooled(self) -> ConfusionScore:
+        """The score of all rows together."""
+        return ConfusionScore(self.by_owner.sum(0), self.loss)
 
 
 def sum_scores(scores: Iterable[ConfusionScore]) -> ConfusionScore:
     """The total of scores of several sets of rows, or of several models on the same rows."""
     collected = list(scores)
     return ConfusionScore(torch.stack([s.confusion for s in collected]).sum(0), sum(s.loss for s in collected))
+
+
+class TestRows(NamedTuple):
+    """Rows that the server scores, and optionally which of several owners each belongs to."""
+
+    x: Tensor
+    y: Tensor
+    owner: Tensor | None = None  # [N] from 0 to owners - 1
+    owners: int = 1
 
 
 class StackedMessages(NamedTuple):
@@ -93,7 +115,7 @@ def no_clients(round: int) -> Sequence[int]:
 class EngineContext(ClientContext):
     """The clients' context, and the splits that the server scores."""
 
-    splits: dict[str, tuple[Tensor, Tensor]]
+    splits: dict[str, TestRows]
     upcoming: Callable[[int], Sequence[int]] = no_clients  # clients likely to train in a round: a prefetching hint
 
     def stand_in_rows(self, rows: dict[int, StandIn]) -> ClientRows:
@@ -110,14 +132,21 @@ class EngineContext(ClientContext):
     def score(self, round: int, received: Received, split: str, first: int, last: int) -> ConfusionScore:
         """Score rows first..last-1 of a split."""
         method, _ = self.at_round_on_device(round)
-        x, y = (column[first:last] for column in self.splits[split])
-        confusion, loss = self.confusion_and_loss(
-            method, received, self.layout(self.client_rows.prepare(x)), y, self.model.run
-        )
+        rows = self.splits[split]
+        x, y = self.layout(self.client_rows.prepare(rows.x[first:last])), rows.y[first:last]
+        owner = None if rows.owner is None else rows.owner[first:last]
+        confusion, loss = self.confusion_and_loss(method, received, x, y, self.model.run, owner, rows.owners)
         return ConfusionScore(confusion.cpu(), float(loss))
 
     def confusion_and_loss(
-        self, method: Method, received: Received, x: Tensor, y: Tensor, run: Run
+        self,
+        method: Method,
+        received: Received,
+        x: Tensor,
+        y: Tensor,
+        run: Run,
+        owner: Tensor | None = None,
+        owners: int = 1,
     ) -> tuple[Tensor, Tensor]:
         """Confusion and summed cross-entropy of prepared rows, in eval mode, through every part's `batch`.
 
@@ -131,10 +160,11 @@ class EngineContext(ClientContext):
             passes = torch.split(batch.x, ROWS_PER_PASS if several_passes else len(batch.x))
             logits = torch.cat([at_least_float32(run(received.model, rows)) for rows in passes])
             loss = torch.nn.functional.cross_entropy(logits, y, reduction="sum").double()
-            cells = y * classes + logits.argmax(1)
+            true = y if owner is None else owner * classes + y
+            cells = true * classes + logits.argmax(1)
             # Not `bincount`, which synchronises with a GPU to learn the size of its result.
-            confusion = cells.new_zeros(classes**2).scatter_add_(0, cells, torch.ones_like(cells))
-        return confusion.view(classes, classes), loss
+            confusion = cells.new_zeros(owners * classes**2).scatter_add_(0, cells, torch.ones_like(cells))
+        return confusion.view(-1, classes), loss
 
 
 @contextlib.contextmanager

@@ -75,7 +75,7 @@ class PlainEngine:
     @one_thread()
     def evaluate(self, round: int, received: Received, split: str) -> ConfusionScore:
         """Score a split."""
-        rows = len(self.context.splits[split][1])
+        rows = len(self.context.splits[split].y)
         starts = range(0, rows, CHUNK)
         return sum_scores(self.context.score(round, received, split, a, min(a + CHUNK, rows)) for a in starts)
 

@@ -20,6 +20,7 @@ from unskew.results.run_folder import read_manifest
 from unskew.results.statistics import Scores
 
 ACCURACIES = ("best", "final", "mean_last10")  # fields of a run's summary
+CLIENT_ACCURACIES = ("clients_mean", "worst_tenth")  # the same, with `evaluate.clients`
 SETTING_KEYS = ("data", "partition", "model", "rounds", "participation", "weights", "absence", "preset")
 
 
@@ -63,7 +64,7 @@ class Setting:
     @property
     def measures(self) -> list[str]:
         """The accuracies of its entries, in the order of their columns."""
-        return list(self.entries[0].scores)
+        return [name for name in self.entries[0].scores if all(name in entry.scores for entry in self.entries)]
 
     @property
     def rounds_selected(self) -> bool:
@@ -137,7 +138,8 @@ def _entries(runs: list[LoadedRun]) -> tuple[MethodRuns, ...]:
 
 
 def _entry(label: str, runs: list[LoadedRun]) -> MethodRuns:
-    scores = {name: {run.config.seed: float(getattr(run.summary, name)) for run in runs} for name in ACCURACIES}
+    names = [*ACCURACIES, *(name for name in CLIENT_ACCURACIES if all(run.config.evaluate.clients for run in runs))]
+    scores = {name: {run.config.seed: float(getattr(run.summary, name)) for run in runs} for name in names}
     return MethodRuns(label, tuple(runs), scores)
 
 

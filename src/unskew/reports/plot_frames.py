@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from unskew.reports.group_runs import MethodRuns, Setting
+from unskew.results.client_accuracy import final_client_accuracy
 from unskew.results.load_run import LoadedRun
 from unskew.results.run_tables import test_accuracy
 from unskew.wire.ledger import REFUSED
@@ -41,9 +42,17 @@ def final_accuracy(setting: Setting) -> pd.DataFrame:
     return pd.DataFrame(rows).T.reindex(columns=range(len(setting.classes)))
 
 
-def accuracy_on_own_classes(setting: Setting) -> pd.DataFrame:
-    """method, seed, client, value: accuracy of the final model weighted by the client's own class mix."""
-    return _concat_runs(setting, _own_classes)
+def accuracy_by_client(setting: Setting) -> pd.DataFrame:
+    """method, seed, client, value: accuracy of the final model for each client, as recorded by `evaluate.clients`.
+
+    If some runs have none: on the test set weighted by the client's class mix, for all runs.
+    """
+    recorded = all(run.config.evaluate.clients for entry in setting.entries for run in entry.runs)
+    return _concat_runs(setting, _recorded_by_client if recorded else _own_classes)
+
+
+def _recorded_by_client(run: LoadedRun) -> pd.DataFrame:
+    return final_client_accuracy(run.metrics)
 
 
 def _own_classes(run: LoadedRun) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from unskew.base.environment import __version__
 from unskew.base.errors import UserError, did_you_mean
 from unskew.reports import run_facts
 from unskew.reports.cost_notes import cost_sentence, scores_of
-from unskew.reports.group_runs import ACCURACIES, Setting, group_by_setting
+from unskew.reports.group_runs import ACCURACIES, CLIENT_ACCURACIES, Setting, group_by_setting
 from unskew.reports.report_panel import FigureRenderer, ReportPanel
 from unskew.reports.sections import DETAILS, RESULTS, ReportSection
 from unskew.results.atomic_write import write_output
@@ -35,10 +35,13 @@ class ExtraSection(NamedTuple):
 
 def write(runs: list[LoadedRun], path: Path, title: str, metric: str = "mean_last10") -> Path:
     """Write the report on finished runs. metric: the accuracy to rank by, one of ACCURACIES."""
-    if metric not in ACCURACIES:
-        hint = did_you_mean(metric, ACCURACIES)
-        raise UserError(f"metric: expected one of {', '.join(ACCURACIES)}, found {metric!r}{hint}")
+    known = (*ACCURACIES, *CLIENT_ACCURACIES)
+    if metric not in known:
+        raise UserError(f"metric: expected one of {', '.join(known)}, found {metric!r}{did_you_mean(metric, known)}")
     settings = group_by_setting(runs)
+    if without := next((setting.name for setting in settings if metric not in setting.measures), None):
+        raise UserError(f"metric {metric}: expected accuracies by client, found none in {without}; they need runs with "
+                        "evaluate.clients=true")  # fmt: skip
     findings = [(setting.name, finding(scores_of(setting, metric), metric)) for setting in settings]
     return write_settings(settings, findings, path, title, metric)
 

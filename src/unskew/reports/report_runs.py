@@ -23,7 +23,7 @@ def report(
     """Write the page and return its path.
 
     runs: a run, a comparison, the folder of a run or a folder that contains runs, or several of these;
-    title: by default methods and data; metric: mean_last10, best or final;
+    title: by default methods and data; metric: mean_last10, best, final, clients_mean or worst_tenth;
     skipped: called with the reason why a folder below a given one is left out.
     """
     several = runs if isinstance(runs, Sequence | set) and not isinstance(runs, str) else [runs]

@@ -18,6 +18,8 @@ TITLES = {
     "best": "best, %",
     "final": "final, %",
     "mean_last10": "mean of last 10, %",
+    "clients_mean": "mean over clients, %",
+    "worst_tenth": "worst tenth of clients, %",
     "selected": "test at best validation round, %",
     "validation": "best validation, %",
 }

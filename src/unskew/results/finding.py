@@ -12,6 +12,8 @@ from unskew.results.statistics import CONFIDENCE, Difference, Scores, common, di
 BASELINE = "fedavg"
 METRICS = {
     "mean_last10": "mean of the last ten rounds",
+    "clients_mean": "mean over clients",
+    "worst_tenth": "worst tenth of the clients",
     "best": "best round",
     "final": "last round",
     "selected": "test accuracy in the round that validation chose",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,6 +41,11 @@ class MetricRows:
             values |= {f"predicted/{c}": float(v) for c, v in enumerate(confusion.sum(0))}
             for metric, value in values.items():
                 yield self._row(round, "server", split, prefix + metric, value)
+
+    def client_rows(self, round: int, accuracies: Mapping[int, float], prefix: str = "") -> Iterator[MetricRow]:
+        """The accuracy for each client in percent."""
+        for client, value in accuracies.items():
+            yield self._row(round, f"client-{client}", "test", f"{prefix}accuracy", value)
 
     def report_rows(self, round: int, report: RoundReport) -> Iterator[MetricRow]:
         """Each client's mean loss terms and logged numbers, refused clients, rounds below the quorum, and numbers

@@ -11,6 +11,7 @@ import numpy as np
 
 from unskew.base.notebook import html_table
 from unskew.base.signals import uninterrupted
+from unskew.results.client_accuracy import final_client_accuracy, worst_tenth
 from unskew.results.format_numbers import in_bytes, in_seconds
 
 if TYPE_CHECKING:
@@ -73,6 +74,9 @@ class Summary:
     seconds: float
     last_round: int = 0  # the last that was run
     stopped: str = ""  # why the run stopped before its configured number of rounds
+    # Of the final model over the clients, with `evaluate.clients`
+    clients_mean: float | None = None
+    worst_tenth: float | None = None
 
     def describe(self) -> str:
         """The results in words, and where they are."""
@@ -81,8 +85,13 @@ class Summary:
         return (
             f"{self.method}: best {self.best:.2f} % in round {self.best_round}, final {self.final:.2f} %{last_ten}; "
             f"{self.bytes_up / 1e6:.1f} MB up, {self.bytes_down / 1e6:.1f} MB down, {self.seconds:.1f} s\n"
-            f"{stopped}saved to {self.run}"
+            f"{self._clients()}{stopped}saved to {self.run}"
         )
+
+    def _clients(self) -> str:
+        if self.clients_mean is None:
+            return ""
+        return f"accuracy for each client: mean {self.clients_mean:.2f} %, worst tenth {self.worst_tenth:.2f} %\n"
 
     def _repr_html_(self) -> str:
         """A table with one row, for notebooks."""
@@ -91,6 +100,8 @@ class Summary:
             "best, %": f"{self.best:.2f} (round {self.best_round})",
             "final, %": f"{self.final:.2f}",
             **({"mean of last ten, %": f"{self.mean_last10:.2f}"} if self.last_round >= LAST_ROUNDS else {}),
+            **({} if self.clients_mean is None else {"mean over clients, %": f"{self.clients_mean:.2f}"}),
+            **({} if self.worst_tenth is None else {"worst tenth of clients, %": f"{self.worst_tenth:.2f}"}),
             "sent up": in_bytes(self.bytes_up),
             "sent down": in_bytes(self.bytes_down),
             "time": in_seconds(self.seconds),
@@ -120,4 +131,8 @@ def summarise(run: str, method: str, metrics: pd.DataFrame, up: int, down: int, 
     accuracy, rounds = (np.concatenate([rows[name], end_rows[name]]) for name in ("value", "round"))
     best = int(accuracy.argmax())
     late = float(accuracy[rounds > rounds[-1] - LAST_ROUNDS].mean())
-    return Summary(run, method, float(accuracy[best]), int(rounds[best]), float(accuracy[-1]), late, up, down, seconds)
+    numbers = (float(accuracy[best]), int(rounds[best]), float(accuracy[-1]), late, up, down, seconds)
+    clients = final_client_accuracy(metrics)["value"].tolist()
+    if not clients:
+        return Summary(run, method, *numbers)
+    return Summary(run, method, *numbers, clients_mean=float(np.mean(clients)), worst_tenth=worst_tenth(clients))

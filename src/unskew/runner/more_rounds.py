@@ -38,7 +38,7 @@ def reasons_against(old: Experiment, new: Experiment, manifest: dict[str, Any] |
 def adopt_rows(metrics: pd.DataFrame, run: str, experiment: Experiment) -> pd.DataFrame:
     """The rows of the shorter run as the longer one would have written them: it evaluates no round that is not due."""
     due = (metrics["round"] % experiment.evaluate.every == 0) | (metrics["round"] == experiment.rounds)
-    scores = (metrics["who"] == "server") & metrics["split"].isin(("test", "validation"))
+    scores = metrics["split"].isin(("test", "validation"))
     return metrics[due | ~scores].assign(run=run).reset_index(drop=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from unskew.models.model import Model
 from unskew.protocol.method import Task
 from unskew.protocol.work import Work
 from unskew.runner.early_stopping import EarlyStopping
+from unskew.runner.evaluate_round import ScoredClients, rows_to_score, scored_clients, with_owners
 from unskew.runner.header import header
 from unskew.runner.process_setup import keep_freed_memory
 from unskew.server.client_store import ClientStore
@@ -67,6 +68,7 @@ class PreparedRun:
     header: list[str]
     stop: EarlyStopping  # when to stop before the last round
     fingerprints: dict[str, str]  # of data, partition and model, which must be the same after a resume
+    scored: ScoredClients | None = None  # with `evaluate.clients`
 
 
 def prepare(
@@ -91,6 +93,14 @@ def prepare(
     assigned = split_and_sample(experiment, dataset, data_dir)
     parts, task, sampling = assigned.parts, assigned.task, assigned.sampling
     net = _model(experiment, dataset, model, dtype)
+    splits, scored = rows_to_score(dataset, device), None
+    if experiment.evaluate.clients:
+        scored = scored_clients(assigned.counted, assigned.counts)
+        if experiment.partition.name == "group":
+            splits["test"] = with_owners(splits["test"], dataset, parts, scored.clients)
+            owner = splits["test"].owner
+            own_rows = 0 if owner is None else len(set(owner.tolist()) & set(range(len(scored.clients))))
+            scored = replace(scored, own_rows=own_rows)
     context = EngineContext(
         method,
         net,
@@ -99,7 +109,7 @@ def prepare(
         _client_rows(experiment, dataset, parts, device, dtype),
         device,
         dtype,
-        splits=_splits(dataset, device),
+        splits=splits,
         upcoming=sampling.sampled,
     )
     store = ClientStore(context.newcomer_state, _storage(context, sampling, state_dir))
@@ -116,7 +126,8 @@ def prepare(
     federation = Federation(method, net, task, sampling, engine, store, by_rows, rows, policy=policy)
     warnings = [f"warning    {line}" for line in cohort_size_warning(sampling)]
     lines = [*header(experiment, federation, dataset, assigned.counts, parts), *warnings, *stop.header]
-    return PreparedRun(experiment, federation, dataset, assigned, lines, stop, fingerprints)
+    lines += [scored.header(len(net.private) > 0)] if scored else []
+    return PreparedRun(experiment, federation, dataset, assigned, lines, stop, fingerprints, scored)
 
 
 def check_same_inputs(
@@ -263,11 +274,6 @@ def _client_rows(
     augment = Augment() if experiment.data.augment.frozen else _augment(experiment)
     x, y = dataset.train.x.to(device), dataset.train.y.to(device)
     return ClientRows(x, y, index, len(dataset.classes), dataset.input_scaling(device, dtype), dtype, augment)
-
-
-def _splits(dataset: Dataset, device: torch.device) -> dict[str, tuple[Tensor, Tensor]]:
-    named = {"test": dataset.test} | ({"validation": dataset.validation} if dataset.validation else {})
-    return {name: (rows.x.to(device), rows.y.to(device)) for name, rows in named.items()}
 
 
 def _storage(context: EngineContext, sampling: Sampling, folder: Path | None) -> Storage:

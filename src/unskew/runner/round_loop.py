@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from unskew.base.errors import UserError
 from unskew.base.signals import uninterrupted
-from unskew.base.tree import Tree, flatten
-from unskew.client.client_rows import to_device
-from unskew.client.round import with_private
+from unskew.base.tree import flatten
 from unskew.config.user_code import contents_of
-from unskew.engines.engine import ConfusionScore, sum_scores
 from unskew.results.metric_rows import MetricRow, MetricRows, accuracy
 from unskew.results.recorded_messages import to_files
 from unskew.results.run_folder import RunFolder
 from unskew.results.run_tables import CLIENTS, RowBuffer, Summary, best_accuracy, summarise
 from unskew.runner.callbacks import Callback, ProgressDisplay, Round, notify
+from unskew.runner.evaluate_round import Evaluation, RoundScores
 from unskew.runner.more_rounds import adopt_rows
 from unskew.runner.prepare_run import PreparedRun
 from unskew.runner.provenance import describe
@@ -117,7 +115,7 @@ class RoundLoop:
             return snap
         snap = self._last = federation.start()
         self.folder.write_initial(federation.model.initial)
-        self.folder.tables["metrics"].add(self.rows.score_rows(0, self._scores(snap)))
+        self.folder.tables["metrics"].add(self._score_rows(0, self._scores(snap)))
         for used in self.experiment.imports:
             if contents := contents_of(used):
                 self.folder.write(f"imports/{used.copy_name}", contents)
@@ -166,14 +164,14 @@ class RoundLoop:
         snap, report = self.federation.run_round(before)
         trained = time.monotonic()
         due = snap.round % self.experiment.evaluate.every == 0 or snap.round == self.experiment.rounds
-        scores = self._scores(snap) if due else {}
+        scores = self._scores(snap) if due else RoundScores()
         self.federation.on_phase("evaluate", snap.round)
         self._write_messages(snap)
         times = [("train", trained - start), ("evaluate", time.monotonic() - trained)]
         rows = self._commit(snap, report, scores, times)
         if time.monotonic() - self._saved_at >= self.experiment.checkpoint.seconds:
             self._save(snap)
-        current = accuracy(scores["test"]) if scores else None
+        current = accuracy(scores.splits["test"]) if due else None
         self._best = max(self._best, current or 0.0)
         for line in _notes(snap, report):
             self.display.note(line)
@@ -183,10 +181,10 @@ class RoundLoop:
         return snap
 
     def _commit(
-        self, snap: Snapshot, report: RoundReport, scores: dict[str, ConfusionScore], times: list[tuple[str, float]]
+        self, snap: Snapshot, report: RoundReport, scores: RoundScores, times: list[tuple[str, float]]
     ) -> tuple[MetricRow, ...]:
         """Add rows, client state and snapshot of a round together, so that an interruption sees all of them or none."""
-        rows = (*self.rows.score_rows(snap.round, scores), *self.rows.report_rows(snap.round, report))
+        rows = (*self._score_rows(snap.round, scores), *self.rows.report_rows(snap.round, report))
         with uninterrupted():
             self.folder.tables["metrics"].add(rows)
             self.folder.tables["ledger"].add(snap.ledger.entries)
@@ -205,7 +203,7 @@ class RoundLoop:
         self._write_messages(final)
         rows = list(self.rows.report_rows(snap.round, report))
         if final.ledger.entries:  # an exchange at the end may have changed the model
-            rows += self.rows.score_rows(snap.round, self._scores(final), "end of run ")
+            rows += self._score_rows(snap.round, self._scores(final), "end of run ")
         self._last = None
         self.store.commit()
         self.folder.tables["ledger"].add(final.ledger.entries)
@@ -234,21 +232,12 @@ class RoundLoop:
             self.folder.save(snap, self.store, self.prepared.fingerprints)
             self._saved_round, self._saved_at = snap.round, time.monotonic()
 
-    def _scores(self, snap: Snapshot) -> dict[str, ConfusionScore]:
-        """Scores of the server's model, or of this round's clients together if they have private tensors."""
-        federation = self.federation.at_round(snap.round)
-        received = federation.received(snap)
-        evaluated = [received]
-        if federation.model.private and snap.round:
-            trained = sorted(snap.answered)
-            evaluated = [with_private(received, self._on_device(k)) for k in trained] or evaluated
-        splits = ("validation", "test") if self.prepared.dataset.validation else ("test",)
-        return {
-            split: sum_scores(federation.engine.evaluate(snap.round, r, split) for r in evaluated) for split in splits
-        }
+    def _scores(self, snap: Snapshot) -> RoundScores:
+        return Evaluation(self.federation, self.prepared.scored).scores(snap)
 
-    def _on_device(self, client: int) -> Tree:
-        return to_device(self.store.get(client), self.federation.engine.device)
+    def _score_rows(self, round: int, scores: RoundScores, prefix: str = "") -> list[MetricRow]:
+        rows = self.rows
+        return [*rows.score_rows(round, scores.splits, prefix), *rows.client_rows(round, scores.clients, prefix)]
 
     def _write_messages(self, snap: Snapshot) -> None:
         """Write a round's recorded messages; a checkpoint names the files once the round is complete."""

@@ -54,7 +54,7 @@ def context_attack(
     if not replayed.pixels:
         raise NoAttackError("rows are not images, so they cannot carry a marker")
     client_rows, group = replayed.context.client_rows, shared.rows.shape[1]
-    own, test_x = shared.attacker_rows(seed), replayed.context.splits["test"][0]
+    own, test_x = shared.attacker_rows(seed), replayed.context.splits["test"].x
     sizes = [n for n in SIZES if n * group <= len(own)] or [len(own) // group]
     tested = min(MAX_TEST_ITEMS, len(test_x) // group)
     if sizes[0] < 2 or tested < 2:

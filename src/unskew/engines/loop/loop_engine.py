@@ -89,7 +89,7 @@ class LoopEngine:
 
     def evaluate(self, round: int, received: Received, split: str) -> ConfusionScore:
         """Score a split, chunk by chunk."""
-        rows = len(self.context.splits[split][1])
+        rows = len(self.context.splits[split].y)
         header = {"do": "score", "round": round, "split": split}
         spans = [{"first": a, "last": min(a + CHUNK, rows)} for a in range(0, rows, CHUNK)]
         requests: Requests = ((header | span, {}) for span in spans)

@@ -57,7 +57,7 @@ class StackedEvaluator:
                 if self._rows == 1:
                     raise
             # Outside the except block, where the error no longer holds the failed pass's tensors.
-            self._rows = (min(self._rows, len(self._context.splits[split][1])) + 1) // 2
+            self._rows = (min(self._rows, len(self._context.splits[split].y)) + 1) // 2
             self.release()
             torch.cuda.empty_cache()
 
@@ -73,21 +73,25 @@ class StackedEvaluator:
         for run_pass in passes:
             run_pass()
         on_host, classes = results.cpu(), self._context.task.classes
-        return ConfusionScore(on_host[:, 1:].sum(0).long().view(classes, classes), sum(on_host[:, 0].tolist()))
+        return ConfusionScore(on_host[:, 1:].sum(0).long().view(-1, classes), sum(on_host[:, 0].tolist()))
 
     def _make_passes(self, split: str, capture: bool) -> tuple[Tensor, list[Pass]]:
-        """Results [passes, 1 + classes^2], loss and confusion (exact in float64), and the passes that fill them."""
-        device, count = self._context.device, len(self._context.splits[split][1])
-        chunks = torch.split(torch.arange(count, device=device), self._rows)
-        results = torch.zeros(len(chunks), 1 + self._context.task.classes**2, dtype=torch.float64, device=device)
+        """Results [passes, 1 + owners * classes^2], loss and confusion (exact in float64), and what fills them."""
+        device, scored = self._context.device, self._context.splits[split]
+        chunks = torch.split(torch.arange(len(scored.y), device=device), self._rows)
+        cells = scored.owners * self._context.task.classes**2
+        results = torch.zeros(len(chunks), 1 + cells, dtype=torch.float64, device=device)
         passes: list[Pass] = [partial(self._pass, split, chunk, result) for chunk, result in zip(chunks, results)]
         return results, [CudaGraph(each, device, self._pool) for each in passes] if capture else passes
 
     def _pass(self, split: str, rows: Tensor, result: Tensor) -> None:
-        context, model, (x, y) = self._context, self._context.model, self._context.splits[split]
+        context, model, scored = self._context, self._context.model, self._context.splits[split]
         run = partial(run_in_row_groups, model) if self._gpu else model.run
-        ready = kernels.gather_rows(x, rows, Augment(), {}, context.client_rows.prepare, context.dtype)
-        confusion, loss = context.confusion_and_loss(*self._inputs, to_channels_last(ready, model), y[rows], run)
+        ready = kernels.gather_rows(scored.x, rows, Augment(), {}, context.client_rows.prepare, context.dtype)
+        owner = None if scored.owner is None else scored.owner[rows]
+        confusion, loss = context.confusion_and_loss(
+            *self._inputs, to_channels_last(ready, model), scored.y[rows], run, owner, scored.owners
+        )
         result.copy_(torch.cat([loss[None], confusion.flatten().double()]))
 
     def _copy_model(self, model: State) -> State:

@@ -57,8 +57,8 @@ def forest(frame: pd.DataFrame, baseline: str, styles: LineStyles, width: float 
 
 
 @styled
-def own_classes_boxes(frame: pd.DataFrame, styles: LineStyles, width: float = NARROW) -> Figure:
-    """Accuracy weighted by each client's class mix. Box: middle half; line: 5th to 95th percentile.
+def client_boxes(frame: pd.DataFrame, styles: LineStyles, width: float = NARROW) -> Figure:
+    """Accuracy for each client. Box: middle half; line: 5th to 95th percentile.
 
     frame: method, client, value.
     """
@@ -71,7 +71,7 @@ def own_classes_boxes(frame: pd.DataFrame, styles: LineStyles, width: float = NA
         axes.plot([low, high], [i, i], color=colour, linewidth=1.5, gid=f"range {method}")
         axes.barh([i], [third - first], left=[first], height=0.5, color=colour, alpha=0.35, linewidth=0)
         axes.plot([middle, middle], [i - 0.25, i + 0.25], color=colour, linewidth=2.5, gid=f"median {method}")
-    y_title(axes, "accuracy on a client's own class mix, %")
+    y_title(axes, "accuracy for each client, %")
     x_title(axes, "clients, all seeds")
     return figure_of(axes)
 

@@ -33,6 +33,11 @@ RESULTS = (
 DETAILS = (
     ReportSection("Data by client", "", client_sections.holdings),
     ReportSection(
+        "Accuracy by client",
+        "A mean may hide clients for which the model does not work.",
+        client_sections.by_client,
+    ),
+    ReportSection(
         "Accuracy by class",
         "The mean accuracy hides classes that the model never learns, or learns and forgets again.",
         client_sections.classes,

@@ -11,6 +11,7 @@ from unskew.reports.figures import heat_maps, interval_plots
 from unskew.reports.figures.figure_layout import line_styles
 from unskew.reports.group_runs import Setting
 from unskew.reports.report_panel import TEST_NOT_USED, FigureRenderer, ReportPanel
+from unskew.results.client_accuracy import worst_tenth
 
 
 def holdings(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
@@ -46,24 +47,31 @@ def _client_count(counted: int, clients: int | None) -> str:
     return f"{clients:,}, of which {counted:,} were counted" if clients and clients > counted else f"{counted}"
 
 
+def by_client(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
+    """Accuracy for each client: how it is distributed, and its worst tenth."""
+    frame, colours = plot_frames.accuracy_by_client(setting), line_styles([entry.label for entry in setting.entries])
+    weakest = frame.groupby(["method", "seed"], sort=False)["value"].agg(lambda values: worst_tenth(list(values)))
+    weakest = weakest.groupby("method", sort=False).mean()
+    on_own = [line for line in setting.first.about["header"] if line.startswith("evaluate ") and "own test" in line]
+    rows = "On each client's own test rows." if on_own else "Test accuracy by class, weighted by each client's classes."
+    drawing = renderer.draw(
+        partial(interval_plots.client_boxes, frame, colours),
+        "Accuracy for each client by method",
+        f"{rows} Bar: median client; box: middle half; line: 5th to 95th percentile. Mean of the worst tenth of the "
+        f"clients: {', '.join(f'{name} {value:.0f} %' for name, value in weakest.items())}.",
+    )
+    return ReportPanel(setting.name, [drawing], [TEST_NOT_USED] if setting.rounds_selected else [])
+
+
 def classes(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
-    """Accuracy by class: final model by method, clients' own mixes, and every method by round."""
+    """Accuracy by class: final model by method, and every method by round."""
     names, final = setting.classes, plot_frames.final_accuracy(setting)
-    own, colours = plot_frames.accuracy_on_own_classes(setting), line_styles([entry.label for entry in setting.entries])
-    weakest = own.groupby("method", sort=False)["value"].quantile(0.05)
     drawings = [
         renderer.draw(
             partial(heat_maps.class_methods, final, names),
             "Accuracy of the final model by method and class",
             "A faint cell is a class that the final model hardly learned, however high its mean accuracy.",
             wide=True,
-        ),
-        renderer.draw(
-            partial(interval_plots.own_classes_boxes, own, colours),
-            "Accuracy on each client's own classes by method",
-            "Per-class test accuracy weighted by each client's class mix. Bar: median client; box: middle half; line: "
-            "5th to 95th percentile. 5th percentile: "
-            f"{', '.join(f'{name} {value:.0f} %' for name, value in weakest.items())}.",
         ),
     ]
     for entry in setting.entries:

@@ -74,15 +74,15 @@ def _score_case(replayed: ReplayedRun, start: State, case: str, add_row: AddRow)
     # Clone, because an engine may reuse its memory for the next client.
     states = [{n: t.clone() for n, t in reply.message["average"]["weights"].items()} for reply in replies]  # type: ignore[union-attr]
     engine.close()
-    add_row("db", case, "before", "test", _score(context, start, *context.splits["test"]))
+    add_row("db", case, "before", "test", _score(context, start, *context.splits["test"][:2]))
     own = [(context.client_rows.x[i], context.client_rows.y[i]) for i in index.values()]
     after = {"train": [_score(context, s, *rows) for s, rows in zip(states, own)],
-             "test": [_score(context, s, *context.splits["test"]) for s in states]}  # fmt: skip
+             "test": [_score(context, s, *context.splits["test"][:2]) for s in states]}  # fmt: skip
     for split, values in after.items():
         add_row("db", case, "after", split, np.nanmean(values))
     # All clients have the same number of rows, so the plain mean is FedAvg's.
     mean = {n: torch.stack([s[n].double() for s in states]).mean(0).to(t.dtype) for n, t in states[0].items()}
-    add_row("db", case, "aggregated", "test", _score(context, start | mean, *context.splits["test"]))
+    add_row("db", case, "aggregated", "test", _score(context, start | mean, *context.splits["test"][:2]))
     if case == "100 rows":
         _add_map(replayed, start | states[0], "after", case, add_row)
 
@@ -113,7 +113,7 @@ def _score(context: EngineContext, state: State, x: Tensor, y: Tensor) -> float:
 def _add_map(replayed: ReplayedRun, state: State, when: str, case: str, add_row: AddRow) -> None:
     from sklearn.manifold import TSNE
 
-    x, y = (t[:POINTS] for t in replayed.context.splits["test"])
+    x, y = (t[:POINTS] for t in replayed.context.splits["test"][:2])
     features = _features(replayed.context, state, x)
     positions = TSNE(perplexity=min(30, len(x) // 4), random_state=0, init="pca").fit_transform(features)
     for (a, b), label in zip(positions, y.tolist()):

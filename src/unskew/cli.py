@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import signal
 import sys
-from typing import Any
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -39,15 +41,25 @@ class OrderedCommands(TyperGroup):
 app = typer.Typer(
     cls=OrderedCommands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     epilog="Start with `unskew demo`. `unskew COMMAND --help` describes a command.",
 )
 
 
+def _print_version(wanted: bool) -> None:
+    """Print what the packages say of themselves, because importing torch takes seconds."""
+    if wanted:
+        typer.echo(f"unskew {version('unskew')}, Python {platform.python_version()}, torch {version('torch')}")
+        raise typer.Exit
+
+
 @app.callback()
-def about() -> None:
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print versions and exit")
+    ] = False,
+) -> None:
     """Simulate federated training across clients whose data is label-skewed, scarce or suddenly unavailable.
 
     Logs everything that leaves a client, and measures what it leaks.

@@ -116,7 +116,7 @@ def test_the_demo_is_fair_and_small() -> None:
 
 
 MISTAKES: dict[str, tuple[Any, list[str], list[str]]] = {
-    "unknown key": ({"method": ["fedavg"]}, [], ["unknown key compare.method", "did you mean methods?", "seeds"]),
+    "unknown key": ({"method": ["fedavg"]}, [], ["unknown key compare.method", "mean compare.methods?", "seeds"]),
     "not a section": ([1], [], ["compare", "[1]"]),
     "no methods": ({"seeds": [1]}, [], ["--methods", "found none"]),
     "methods as a word": ({"methods": "fedavg"}, [], ["compare.methods", "[fedavg, fedprox]", "'fedavg'"]),
@@ -140,7 +140,7 @@ MISTAKES: dict[str, tuple[Any, list[str], list[str]]] = {
     "seeds that fall": ({"methods": ["moon"]}, ["--seeds", "4-2"], ["compare.seeds", "0-4", "'4-2'"]),
     "a negative seed": ({"methods": ["moon"], "seeds": [-1]}, [], ["seed", "-1"]),
     "unknown key in a setting": (
-        {"methods": ["moon"], "settings": {"s": {"partition.client": 2}}}, [], ["partition.client", "mean clients?"]
+        {"methods": ["moon"], "settings": {"s": {"partition.client": 2}}}, [], ["mean partition.clients?"]
     ),
     "seed in a setting": ({"methods": ["moon"], "settings": {"s": {"seed": 2}}}, [], ["compare.settings", "seeds"]),
     "setting as a number": ({"methods": ["moon"], "settings": {"s": 2}}, [], ["compare.settings.s", "2"]),
@@ -157,7 +157,7 @@ MISTAKES: dict[str, tuple[Any, list[str], list[str]]] = {
     "method without a loss": (
         {"methods": ["moon", {"mine": {"prox": {"mu": 1}}}]}, [], ["compare: mine: method", "start from fedavg"]
     ),
-    "unknown metric": ({"methods": ["moon"], "metric": "last"}, [], ["compare.metric", "mean_last10, found 'last'"]),
+    "unknown metric": ({"methods": ["moon"], "metric": "last"}, [], ["compare.metric: found 'last'", "mean_last10"]),
     "unknown metric on the command line": ({"methods": ["moon"]}, ["--metric", "last"], ["compare.metric", "'last'"]),
     "metric and selection": ({"methods": ["moon"]}, ["--metric", "best", "--select", "validation"], ["--metric"]),
     "selection without rows": (

@@ -69,12 +69,15 @@ def test_the_centre_square_is_resized(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("celeba:Smilling", "5_o_Clock_Shadow, Male, Smiling, Young, found Smilling; did you mean Smiling"),
-        ("celeba:", "found nothing"),
+        (
+            "celeba:Smilling",
+            "found 'Smilling'; did you mean Smiling. Expected one of the attributes 5_o_Clock_Shadow",
+        ),
+        ("celeba:", "found ''; expected one of the attributes"),
     ],
 )
 def test_unknown_attributes_are_refused(folder: Path, name: str, message: str) -> None:
-    with pytest.raises(UserError, match=f"celeba: expected one of the attributes .*{message}"):
+    with pytest.raises(UserError, match=f"celeba: {message}"):
         load(name, folder.parent, verify=False)
 
 

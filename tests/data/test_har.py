@@ -84,7 +84,7 @@ def test_unknown_channels_are_refused(tmp_path: Path, name: str, message: str) -
 
 
 def test_option_after_another_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"expected a dataset .*found 'mnist:body_acc'"):
+    with pytest.raises(UserError, match=r"found 'mnist:body_acc'; expected hf:NAME"):
         load("mnist:body_acc", tmp_path)
 
 

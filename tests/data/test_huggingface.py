@@ -111,7 +111,7 @@ def test_given_columns_are_read_and_ambiguous_ones_refused() -> None:
         make_dataset(table)
     with pytest.raises(UserError, match=r"can serve as x, found a \(Image\), b \(Image\).*hf:toy@x=COLUMN"):
         make_dataset(table, y="c")
-    with pytest.raises(UserError, match=r"expected x to be one of the columns a, b, c, found d"):
+    with pytest.raises(UserError, match=r"x: found 'd'; expected one of the columns a, b, c"):
         make_dataset(table, x="d", y="c")
 
 

@@ -86,10 +86,11 @@ def test_folders_are_loaded_by_path_and_by_name(tmp_path: Path) -> None:
     for name in ("pets", str(tmp_path / "pets")):
         assert load(name, tmp_path).name == "pets"
     with pytest.raises(
-        UserError, match=r"a folder of images, found 'pest', .* neither pest\.npz nor a folder pest; .*UNSKEW_DATA"
+        UserError,
+        match=r"found 'pest'; expected .* of a folder of images.* neither pest\.npz nor a folder pest; .*UNSKEW_DATA",
     ):
         load("pest", tmp_path)
-    with pytest.raises(UserError, match=r"expected a dataset \(celeba"):
+    with pytest.raises(UserError, match="found ''; expected hf:NAME"):
         load("", tmp_path)
 
 

@@ -35,7 +35,7 @@ def test_common_datasets_can_be_loaded_by_name() -> None:
 
 
 def test_unknown_name_suggests_the_closest(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"expected a dataset .*cifar10.*found 'cifr10'.*did you mean cifar10\?"):
+    with pytest.raises(UserError, match=r"found 'cifr10'; did you mean cifar10\? Expected hf:NAME.*cifar10"):
         load("cifr10", tmp_path)
 
 

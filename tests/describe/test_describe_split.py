@@ -82,7 +82,7 @@ def test_an_unwritable_path_is_refused(option: str, unskew: Command, tmp_path: P
 def test_unknown_key_is_refused(unskew: Command) -> None:
     result = unskew("partition", "quick", "partition.client=3")
     assert result.code == 2
-    assert "did you mean clients?" in result.err
+    assert "did you mean partition.clients?" in result.err
 
 
 def test_expected_share_of_classes_against_all_cohorts() -> None:

@@ -152,7 +152,7 @@ def test_an_engine_may_be_given_as_a_string(name: str, tmp_path: Path) -> None:
 
 
 def test_an_unknown_engine_is_refused_with_the_available_names() -> None:
-    expected = "expected one of auto, loop, stacked, plain, found 'plane'; did you mean plain?"
+    expected = "found 'plane'; did you mean plain. Expected one of auto, loop, stacked, plain"
     with pytest.raises(us.UserError, match=f"quick: engine.name: {expected}"):
         load("quick", ["engine=plane"])
     with pytest.raises(ValueError, match=expected.replace("?", r"\?")):

@@ -135,7 +135,8 @@ def test_a_wrong_metric_is_refused_by_name(tmp_path):
 def test_the_command_refuses_an_unknown_metric(metric, folder, unskew):
     result = unskew("report", folder, "--metric", metric)
     assert result.code == 2
-    assert f"expected one of best, final, mean_last10, found '{metric}'" in result.err
+    assert f"metric: found '{metric}'" in result.err
+    assert "xpected one of best, final, mean_last10, clients_mean, worst_tenth" in result.err
 
 
 def test_unreadable_runs_are_skipped_with_a_warning(folder, tmp_path, unskew):

@@ -121,7 +121,7 @@ def test_presets_differ_in_cutout_and_sampling(preset: str, monkeypatch: pytest.
 
 
 def test_unknown_and_unrunnable_targets_are_refused() -> None:
-    with pytest.raises(UserError, match=r"expected a table or figure.*did you mean fedlmd/table"):
+    with pytest.raises(UserError, match=r"did you mean fedlmd/table.*Expected a table or figure"):
         find("fedlmd/table33")
     with pytest.raises(UserError, match="it is a drawing"):
         find("fedlmd/figure1")

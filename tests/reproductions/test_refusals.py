@@ -17,11 +17,14 @@ ONE = ("--only", "cifar10-0.05", "--methods", "fedavg,fedlmd", "--seeds", "0")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--only", "cifar10-5"], "--only: expected columns among cifar10-0.05, cifar10-0.1, "),
+        (
+            ["--only", "cifar10-5"],
+            "--only: found 'cifar10-5'; did you mean cifar10-0.5? Expected columns among ",
+        ),
         (["--only", "fedavg"], "found 'fedavg'"),
         (["--methods", " , "], "--methods: expected names separated by commas"),
         (["--methods", "fedavgg"], "did you mean fedavg?"),
-        (["--preset", "release"], "expected one of paper, released, found 'release'; did you mean released?"),
+        (["--preset", "release"], "found 'release'; did you mean released? Expected one of paper, released"),
         (["--draws", "x"], "--draws: expected numbers"),
         (["--draws", "-1"], "--draws: expected numbers and ranges such as 0,1,2 or 0-4, found '-1'"),
         (["--draws", "1,1"], "--draws: expected each number once, found '1,1'"),

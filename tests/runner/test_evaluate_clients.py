@@ -44,7 +44,7 @@ def test_own_test_rows(name: str, tmp_path: Path) -> None:
     actual = final_client_accuracy(done.metrics).set_index("client")["value"].to_dict()
     assert actual == pytest.approx(want)
     header = us.load(tmp_path / "run").about["header"]
-    assert "evaluate   each of 2 clients on its own test rows; 1 more have none" in header
+    assert "evaluate   each of 2 clients on its own test rows; 1 without test rows" in header
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -144,7 +144,7 @@ def test_unknown_logger_is_refused(recipe: Path, unskew: Command) -> None:
     result = unskew("run", recipe, "track=tensorbord")
     assert result.code == 2
     assert "track" in result.err
-    assert "expected one of tensorboard, mlflow, wandb" in result.err
+    assert "Expected one of tensorboard, mlflow, wandb" in result.err
 
 
 def test_logger_that_fails_is_named_and_the_round_is_saved(

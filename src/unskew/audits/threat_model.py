@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from unskew.base.errors import UserError, did_you_mean
+from unskew.base.errors import UserError, expected_one_of
 from unskew.base.tree import Message
 from unskew.protocol.part import Artefact
 from unskew.results.recorded_messages import RecordedRound
@@ -65,9 +65,7 @@ class ThreatModel:
         """The same attacker, which also knows these fields of `AttackerKnowledge`."""
         known = [f.name for f in fields(AttackerKnowledge)]
         if unknown := [name for name in names if name not in known]:
-            raise UserError(
-                f"knows: expected some of {', '.join(known)}, found {unknown[0]!r}{did_you_mean(unknown[0], known)}"
-            )
+            raise UserError(f"knows: {expected_one_of(known, unknown[0], 'some of')}")
         return replace(self, knows=replace(self.knows, **dict.fromkeys(names, True)))
 
     def observe(self, recorded: RecordedRound, senders: tuple[int, ...], weigh_by_rows: bool) -> list[Observation]:
@@ -126,7 +124,5 @@ THREATS = {threat.name: threat for threat in (SERVER, SUM_ONLY, EAVESDROPPER, FE
 def threat_by_name(name: str) -> ThreatModel:
     """The threat model of that name, or a UserError with the known names."""
     if name not in THREATS:
-        raise UserError(
-            f"threat: expected one of {', '.join(THREATS)}, found {name!r}{did_you_mean(name, list(THREATS))}"
-        )
+        raise UserError(f"threat: {expected_one_of(THREATS, name)}")
     return THREATS[name]

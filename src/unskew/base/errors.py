@@ -25,12 +25,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def expected_one_of(known: Iterable[str], value: object) -> str:
-    """The message for a value that is not among the allowed words.
+def expected_one_of(known: Iterable[str], value: object, choice: str = "one of") -> str:
+    """The message for a value that is not among the allowed words, of which there may be many: so they come last.
+
+    choice: such as "some of" or "one of the columns".
 
     >>> expected_one_of(["naive", "taylor"], "naiv")
-    "expected one of naive, taylor, found 'naiv'; did you mean naive?"
+    "found 'naiv'; did you mean naive? Expected one of naive, taylor"
+    >>> expected_one_of(["naive", "taylor"], 3)
+    'found 3; expected one of naive, taylor'
     """
     words = list(known)
-    choice = f"{'one of ' if len(words) > 1 else ''}{', '.join(words)}"
-    return f"expected {choice}, found {value!r}{did_you_mean(str(value), words)}"
+    if len(words) == 1:
+        return f"found {value!r}; expected {words[0]}"
+    hint = did_you_mean(str(value), words)
+    return f"found {value!r}{f'{hint} E' if hint else '; e'}xpected {choice} {', '.join(words)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,18 @@ Imports = Annotated[
         "--import", callback=_import_files, metavar="FILE", help="Python file with your own methods, models, data"
     ),
 ]
-Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="YAML file or name of a built-in recipe")]
+
+
+def _complete_recipe(incomplete: str) -> list[str]:
+    """Names of the built-in recipes, for the shell's completion."""
+    names = (file.name for file in resources.files("unskew.recipes").iterdir() if file.name.endswith(".yaml"))
+    return sorted(name.removesuffix(".yaml") for name in names if name.startswith(incomplete))
+
+
+Recipe = Annotated[
+    str,
+    typer.Argument(metavar="RECIPE", help="YAML file or name of a built-in recipe", autocompletion=_complete_recipe),
+]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="change keys of the recipe")]
 Seeds = Annotated[str | None, typer.Option(metavar="SEEDS", help="such as 0,1,2 or 0-4")]
 Jobs = Annotated[int | None, typer.Option(min=1, metavar="N", help="parallel runs (default: one per core, 6 on a GPU)")]

@@ -92,9 +92,8 @@ class CompareConfig(ConfigSection):
         methods = list(info.data.get("methods", {}))
         for name, keys in value.items():
             if methods and name not in methods:
-                raise ValueError(
-                    f"{name!r} is not one of the methods {', '.join(methods)}{did_you_mean(name, methods)}"
-                )
+                hint = did_you_mean(name, methods)
+                raise ValueError(f"{name!r} is not one of the methods {', '.join(methods)}{hint}")
             if empty := [key for key, values in keys.items() if not values]:
                 raise ValueError(f"{name}.{empty[0]} has no candidates")
             if twice := [key for key, values in keys.items() if len({repr(v) for v in values}) < len(values)]:

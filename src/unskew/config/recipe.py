@@ -10,9 +10,10 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from unskew.base.errors import UserError, did_you_mean, expected_one_of
+from unskew.base.errors import UserError, expected_one_of
 from unskew.base.paths import MARKER
 from unskew.config.experiment import RECORDED, Experiment
+from unskew.config.key_hints import part_keys, suggest_keys
 from unskew.config.user_code import UsedFile, check_available, import_files
 from unskew.protocol import method_registry
 
@@ -73,9 +74,7 @@ def recipe_path(recipe: str) -> Path:
         if path.is_file():
             return path
     names = sorted(p.stem for p in shipped.glob("*.yaml"))
-    raise UserError(
-        f"recipe: expected a YAML file or one of {', '.join(names)}, found {recipe!r}{did_you_mean(recipe, names)}"
-    )
+    raise UserError(f"recipe: {expected_one_of(names, recipe, 'a YAML file or one of')}")
 
 
 def validate(raw: dict[str, Any], where: str) -> Experiment:
@@ -190,13 +189,23 @@ def _set_part(spec: Any, path: str, value: Any) -> list[Any]:
     """`method.prox.mu=0.1` sets a field of a part of the method."""
     name, dot, field = path.partition(".")
     parts = list(method_registry.resolve(spec))
+    if not dot and not method_registry.is_known(name):
+        raise UserError(_explain_part(path, name, parts))
     wanted = [name] if name in parts else list(method_registry.resolve(name))
     if not dot or not set(wanted) <= set(parts):
-        raise UserError(
-            f"method.{path}: expected method.PART.FIELD with one of the parts {', '.join(parts)}, found "
-            f"{name!r}{did_you_mean(name, parts)}; to add a part write method=NAME+{name}"
-        )
+        raise UserError(_explain_part(path, name, parts))
     return [*([spec] if isinstance(spec, str | dict) else spec), {name: {field: value}}]
+
+
+def _explain_part(path: str, name: str, parts: list[str]) -> str:
+    """Why `method.<path>` is no setting of a method with these parts."""
+    field = path.rpartition(".")[2]
+    if keys := [key for key in part_keys(parts) if key.rpartition(".")[2] == field]:
+        return f"method.{path}: this method has no part {name!r}; did you mean {' or '.join(keys)}?"
+    if keys := [key for key in part_keys() if key.rpartition(".")[2] == path]:
+        return f"method.{path}: expected method.PART.FIELD, such as {' or '.join(keys[:3])}"
+    advice = f"; to add the part write method=NAME+{name}" if method_registry.is_known(name) else ""
+    return f"method.{path}: {expected_one_of(parts, name, 'method.PART.FIELD with one of the parts')}{advice}"
 
 
 def _explain(error: Any, schema: type[BaseModel]) -> str:
@@ -204,14 +213,15 @@ def _explain(error: Any, schema: type[BaseModel]) -> str:
     path = [str(word) for word in error["loc"]]
     if error["type"] == "extra_forbidden":
         known = _allowed_keys(schema, path[:-1])
-        return (
-            f"unknown key {'.'.join(_without_tags(path))}{did_you_mean(path[-1], known)}; allowed: {', '.join(known)}"
-        )
+        key, section = ".".join(_without_tags(path)), ".".join(_without_tags(path)[:-1])
+        meant = suggest_keys(key, schema, known)
+        hint = f"; did you mean {' or '.join(meant)}? A" if meant else "; a"
+        return f"unknown key {key}{hint}llowed{f' in {section}' if section else ''}: {', '.join(known)}"
     if error["type"] == "missing":
         return f"{'.'.join(_without_tags(path))}: expected a value, found none"
     if error["type"] in ("union_tag_not_found", "model_attributes_type"):
         names = [_tag(kind) for kind in _section_kinds(schema, path)]
-        return f"{'.'.join(_without_tags(path))}: expected a name, one of {', '.join(names)}, found {error['input']!r}"
+        return f"{'.'.join(_without_tags(path))}: {expected_one_of(names, error['input'], 'a name, one of')}"
     if error["type"] in NAMES_IN_CONTEXT:
         names, value = re.findall(r"'(.*?)'", error["ctx"][NAMES_IN_CONTEXT[error["type"]]]), error["input"]
         value = value["name"] if error["type"] == "union_tag_invalid" else value

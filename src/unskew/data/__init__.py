@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import torch
 
-from unskew.base.errors import UserError, did_you_mean
+from unskew.base.errors import UserError, expected_one_of
 from unskew.base.plugins import load_plugins
 from unskew.data import huggingface
 from unskew.data.arrays import DEFAULT_TEST, from_arrays
@@ -60,10 +60,10 @@ def load(
     if folder is not None:
         return image_folder(folder, test=test, seed=seed)
     if file is None:
+        choice = "hf:NAME, the path of an .npz file or of a folder of images, or one of"
         raise UserError(
-            f"expected a dataset ({', '.join(names())}), hf:NAME, or the path of an .npz file or a folder of images, "
-            f"found {name!r}, and {request.root} has neither {name}.npz nor a folder {name}"
-            f"{did_you_mean(name, names())}; to use another folder, {DATASET_FOLDER_HINT}"
+            f"{expected_one_of(names(), name, choice)}; {request.root} has neither {name}.npz nor a folder {name}; to "
+            f"use another dataset folder, {DATASET_FOLDER_HINT}"
         )
     return npz(file, test=test, seed=seed)
 

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from tempfile import TemporaryDirectory
 from typing import IO, TypeAlias
 
-from unskew.base.errors import UserError, did_you_mean
+from unskew.base.errors import UserError, expected_one_of
 from unskew.data.mnist_idx import _MD5_FASHION, _MD5_MNIST  # the only list of these checksums
 
 ProgressCallback: TypeAlias = Callable[[int, int | None], None]  # bytes done, total bytes if known
@@ -121,8 +121,8 @@ def unpack(
         return _copy_idx(path, root)
     if path.name not in ARCHIVES:
         raise UserError(
-            f"{path}: expected one of {', '.join(ARCHIVES)} or a .gz file of MNIST or Fashion-MNIST, "
-            f"found {path.name}{did_you_mean(path.name, ARCHIVES)}; if it is one of these, give it its official name"
+            f"{path}: {expected_one_of(ARCHIVES, path.name, 'a .gz file of MNIST or Fashion-MNIST, or one of')}; if it "
+            "is one of these, give it its official name"
         )
     archive = ARCHIVES[path.name]
     destination = root / archive.destination
@@ -156,8 +156,8 @@ def download_dataset(
     dataset = "emnist" if name.startswith("emnist-") else name
     if dataset not in downloads:
         raise UserError(
-            f"expected a dataset that can be downloaded ({', '.join(sorted(downloads))}), found {name}"
-            f"{did_you_mean(name, downloads)}; type unskew data to see how to get the others"
+            f"{expected_one_of(sorted(downloads), name, 'a dataset that can be downloaded, one of')}; type unskew data "
+            "to see how to get the others"
         )
     outstanding = [remote for remote in downloads[dataset] if not _is_present(dataset, remote, root)]
     root.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from unskew.base.errors import UserError, did_you_mean
+from unskew.base.errors import UserError, expected_one_of
 from unskew.data.checked_files import missing_files_error, read_checked
 from unskew.data.dataset import Dataset, Split
 from unskew.data.image_folders import ReadRows, open_image, read_images
@@ -76,10 +76,7 @@ def _attribute(path: Path, lines: list[str], attribute: str) -> Column:
             "the file is truncated or altered; download it again"
         )
     if attribute not in names:
-        raise UserError(
-            f"celeba: expected one of the attributes {', '.join(names)}, found {attribute or 'nothing'}"
-            f"{did_you_mean(attribute, names)}"
-        )
+        raise UserError(f"celeba: {expected_one_of(names, attribute, 'one of the attributes')}")
     return _column(path, rows, (-1, 1), names.index(attribute) + 1, len(names) + 1, skipped=2)
 
 

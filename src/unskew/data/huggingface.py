@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.base.errors import UserError, did_you_mean
+from unskew.base.errors import UserError, expected_one_of
 from unskew.data.arrays import from_arrays
 from unskew.data.dataset import Dataset
 
@@ -107,10 +107,7 @@ def _choose_columns(name: str, features: Mapping[str, Any], options: Mapping[str
     """The columns of rows and labels: as given, else the only suitable one, else the suitable one with a usual name."""
     for key in ("x", "y", "group"):
         if key in options and options[key] not in features:
-            raise UserError(
-                f"{name}: expected {key} to be one of the columns {', '.join(features)}, "
-                f"found {options[key]}{did_you_mean(options[key], features)}"
-            )
+            raise UserError(f"{name}: {key}: {expected_one_of(features, options[key], 'one of the columns')}")
     y = options.get("y") or _pick_column(name, features, ("label", "value"), _Y_NAMES, "y")
     others = {column: feature for column, feature in features.items() if column != y}
     return options.get("x") or _pick_column(name, others, ("image", "array", "list"), _X_NAMES, "x"), y

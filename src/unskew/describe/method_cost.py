@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from unskew import models
-from unskew.base.errors import UserError
+from unskew.base.errors import UserError, expected_one_of
 from unskew.base.tree import Tree, size_in_bytes
 from unskew.config.experiment import Experiment
 from unskew.data import from_arrays
@@ -111,7 +111,7 @@ def _dry_run(method: str, net: Net) -> MethodCost:
 def _federation(method: str, net: Net, calls: Counter[str]) -> Federation:
     models.check_name(net.model)
     if net.model not in models.ZOO:
-        raise UserError(f"--model: expected one of {', '.join(models.ZOO)}, found {net.model!r}")
+        raise UserError(f"--model: {expected_one_of(models.ZOO, net.model)}")
     rng, n = np.random.default_rng(0), CLIENTS * ROWS
     x, y = rng.normal(size=(n, *net.shape)).astype("float32"), np.arange(n) % net.classes
     data = from_arrays(x, y, x_test=x, y_test=y, group=np.repeat(np.arange(CLIENTS), ROWS), classes=_names(net.classes))

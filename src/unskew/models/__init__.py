@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from unskew.base.errors import UserError, did_you_mean
+from unskew.base.errors import UserError, expected_one_of
 from unskew.base.plugins import load_plugins
 from unskew.models import timm_models
 from unskew.models.audio_and_motion import audionet, harnet
@@ -84,8 +84,7 @@ def check_name(name: str) -> None:
     if name.startswith(timm_models.PREFIX):
         timm_models.check(name)
     elif registered(name) is None:
-        known = f"{', '.join(ZOO)}, {timm_models.PREFIX}NAME"
-        raise UserError(f"model.name: expected one of {known}, found {name!r}{did_you_mean(name, ZOO)}")
+        raise UserError(f"model.name: {expected_one_of([*ZOO, f'{timm_models.PREFIX}NAME'], name)}")
 
 
 __all__ = ["ZOO", "Model", "blocks", "build", "check_name", "model", "registered"]

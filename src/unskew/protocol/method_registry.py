@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast, dataclass_transform
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from unskew.base.errors import UserError, did_you_mean, expected_one_of
+from unskew.base.errors import UserError, expected_one_of
 from unskew.base.plugins import load_plugins
 from unskew.protocol.method import Method
 from unskew.protocol.part import Part
@@ -135,8 +135,8 @@ def _name_and_settings(entry: str | dict[str, Any]) -> tuple[str, dict[str, Any]
     if name not in PARTS and name not in METHODS:
         names = sorted({*METHODS, *PARTS})
         raise UserError(
-            f"method: expected one of {', '.join(names)}, found {name!r}{did_you_mean(str(name), names)}; "
-            "a method of your own needs --import FILE.py, or `imports: [FILE.py]` in the recipe"
+            f"method: {expected_one_of(names, name)}; a method of your own needs --import FILE.py, or "
+            "`imports: [FILE.py]` in the recipe"
         )
     if not isinstance(settings or {}, dict):
         raise UserError(f"method.{name}: expected settings as field: value, found {settings!r}")
@@ -189,8 +189,9 @@ def _refuse_field(name: str, key: str) -> str:
             f"under its part's name, as in {{{owners[0]}: {{{key}: ...}}}}"
         )
     fields = [f for each in names for f in PARTS[each].__dataclass_fields__]  # type: ignore[attr-defined]
-    allowed = f"one of {', '.join(fields)}" if fields else "no settings"
-    raise UserError(f"method.{name}: expected {allowed}, found {key!r}{did_you_mean(key, fields)}")
+    if not fields:
+        raise UserError(f"method.{name}: found {key!r}; expected no settings")
+    raise UserError(f"method.{name}: {expected_one_of(fields, key)}")
 
 
 def _create_part(name: str, settings: dict[str, Any]) -> Part:

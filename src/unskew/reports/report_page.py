@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from unskew.base.environment import __version__
-from unskew.base.errors import UserError, did_you_mean
+from unskew.base.errors import UserError, expected_one_of
 from unskew.reports import run_facts
 from unskew.reports.cost_notes import cost_sentence, scores_of
 from unskew.reports.group_runs import ACCURACIES, CLIENT_ACCURACIES, Setting, group_by_setting
@@ -37,7 +37,7 @@ def write(runs: list[LoadedRun], path: Path, title: str, metric: str = "mean_las
     """Write the report on finished runs. metric: the accuracy to rank by, one of ACCURACIES."""
     known = (*ACCURACIES, *CLIENT_ACCURACIES)
     if metric not in known:
-        raise UserError(f"metric: expected one of {', '.join(known)}, found {metric!r}{did_you_mean(metric, known)}")
+        raise UserError(f"metric: {expected_one_of(known, metric)}")
     settings = group_by_setting(runs)
     if without := next((setting.name for setting in settings if metric not in setting.measures), None):
         raise UserError(f"metric {metric}: expected accuracies by client, found none in {without}; they need runs with "

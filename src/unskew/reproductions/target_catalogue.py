@@ -66,9 +66,10 @@ def find(name: str) -> Target:
     known = targets()
     if name not in known:
         examples = [target.name for target in known.values() if target.recipe]
+        hint = did_you_mean(name, known) or "."
         raise UserError(
-            f"expected a table or figure such as {', '.join(examples[:3])}, found {name!r}{did_you_mean(name, known)}; "
-            "`unskew reproduce` lists all of them"
+            f"found {name!r}{hint} Expected a table or figure such as {', '.join(examples[:3])}; `unskew reproduce` "
+            "lists all of them"
         )
     target = known[name]
     if target.recipe is None:

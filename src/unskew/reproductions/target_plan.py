@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unskew.base.config_base import dotted_keys
-from unskew.base.errors import UserError, did_you_mean
+from unskew.base.errors import UserError, expected_one_of
 from unskew.comparisons import grid as grids
 from unskew.comparisons.grid import SET_BY_GRID, Cell, CompareConfig, Grid
 from unskew.config import recipe as recipes
@@ -167,7 +167,7 @@ def _parse_overrides(options: ReproduceOptions) -> tuple[tuple[str, Any], ...]:
 
 def _preset_changes(recipe: str, name: str) -> dict[str, Any]:
     if name not in PRESETS:
-        raise UserError(f"--preset: expected one of {', '.join(PRESETS)}, found {name!r}{did_you_mean(name, PRESETS)}")
+        raise UserError(f"--preset: {expected_one_of(PRESETS, name)}")
     return recipes.presets(recipe).get(name, {"preset": name})
 
 
@@ -187,9 +187,7 @@ def _select_columns(only: tuple[str, ...] | None, columns: dict[str, Any]) -> li
     """Labels of the requested columns, in the recipe's order."""
     for label in only or ():
         if label not in columns:
-            raise UserError(
-                f"--only: expected columns among {', '.join(columns)}, found {label!r}{did_you_mean(label, columns)}"
-            )
+            raise UserError(f"--only: {expected_one_of(columns, label, 'columns among')}")
     return [label for label in columns if only is None or label in only]
 
 
@@ -198,8 +196,7 @@ def _select_methods(names: tuple[str, ...] | None, compare: CompareConfig) -> tu
     known = [*compare.methods, *method_registry.method_names()]
     for name in names or ():
         if name not in compare.methods and unknown_names(name):
-            expected = ", ".join(dict.fromkeys(known))
-            raise UserError(f"--methods: expected some of {expected}, found {name!r}{did_you_mean(name, known)}")
+            raise UserError(f"--methods: {expected_one_of(dict.fromkeys(known), name, 'some of')}")
     wanted = {name: compare.methods.get(name, name) for name in names or compare.methods}
     absent = [label for label, spec in wanted.items() if unknown_names(spec)]
     lines = [f"method{'s' * (len(absent) > 1)} {', '.join(absent)}: not implemented yet"] if absent else []

@@ -45,7 +45,7 @@ class ScoredClients:
                 f"evaluate   each of {len(self.clients):,} clients{who} on the test rows weighted by its label shares"
             )
         missing = len(self.clients) - self.own_rows
-        others = f"; {missing:,} more have none" if missing else ""
+        others = f"; {missing:,} without test rows" if missing else ""
         return f"evaluate   each of {self.own_rows:,} clients{who} on its own test rows{others}"
 
 

@@ -11,7 +11,7 @@ from unskew.audits.attacks.dlg import dlg
 from unskew.audits.attacks.idlg import idlg
 from unskew.audits.attacks.ig import ig
 from unskew.audits.problem import Problem, Progress, Recovery
-from unskew.base.errors import UserError, did_you_mean
+from unskew.base.errors import UserError, expected_one_of
 
 AttackFunction = Callable[[Problem, int, int, int, Progress], Recovery]
 
@@ -57,7 +57,7 @@ def attack_by_name(name: str) -> Attack:
     """The attack of that name on updates."""
     if name not in ATTACKS:
         known = [*ATTACKS, *SHARED_ATTACKS]
-        raise UserError(f"attack: expected one of {', '.join(known)}, found {name!r}{did_you_mean(name, known)}")
+        raise UserError(f"attack: {expected_one_of(known, name)}")
     return ATTACKS[name]
 
 

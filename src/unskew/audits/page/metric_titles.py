@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from unskew.audits.verdict import RECOGNISABLE_PSNR
-from unskew.base.errors import UserError, did_you_mean
+from unskew.base.errors import UserError, expected_one_of
 
 RECOGNISABLE = RECOGNISABLE_PSNR  # dB from which the page counts an image as recovered
 
@@ -41,9 +41,7 @@ NO_LEAKS = ("matching loss",)  # the attack's own objective is saved, but it doe
 def metric_title(metric: str) -> MetricTitle:
     """The title of a metric, or a UserError with the known names."""
     if metric not in METRICS:
-        raise UserError(
-            f"metric: expected one of {', '.join(METRICS)}, found {metric!r}{did_you_mean(metric, METRICS)}"
-        )
+        raise UserError(f"metric: {expected_one_of(METRICS, metric)}")
     return METRICS[metric]
 
 

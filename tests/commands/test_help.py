@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from typer.main import get_command
+from typer.models import OptionInfo
 
 from runner.conftest import Command
 from unskew.cli import ORDER, app
+from unskew.commands import data_command
 
 
 def commands(text: str) -> dict[str, str]:
@@ -47,3 +49,17 @@ def test_help_fits_80_columns(words: tuple[str, ...], unskew: Command, monkeypat
     assert not [line for line in lines if len(line) > 80]
     assert not [line for line in lines[1:] if "…" in line or "..." in line], "a text is cut off"
     assert not [line for line in lines if line.rstrip().endswith("[default:")], "a default is torn from its option"
+
+
+def test_options_named_like_their_placeholder_declare_their_name() -> None:
+    """typer 0.27 makes `--SEEDS` of an option `seeds` whose placeholder is SEEDS."""
+    checked = 0
+    for command in (*app.registered_commands, *data_command.app.registered_commands):
+        assert command.callback is not None
+        for name, hint in get_type_hints(command.callback, include_extras=True).items():
+            for info in (each for each in getattr(hint, "__metadata__", ()) if isinstance(each, OptionInfo)):
+                if (info.metavar or "").lower() == name:
+                    # In Annotated, the first argument of Option is a name, which typer keeps as the default.
+                    assert info.default == f"--{name}", f"{command.callback.__name__}: {name}"
+                    checked += 1
+    assert checked >= 5

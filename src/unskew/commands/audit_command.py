@@ -46,7 +46,7 @@ def audit(
     unroll: Annotated[int, typer.Option(min=1, metavar="N", help="maximum local steps to unroll")] = 32,
     at_once: Annotated[int, typer.Option(min=1, metavar="N", help="parallel tries; limited by memory")] = 16,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="seed of the starting points")] = 0,
-    device: Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu or cuda")] = "auto",
+    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu or cuda")] = "auto",
     page: Annotated[
         Path | None, typer.Option(metavar="FILE", help="HTML page (default: in RUN, or audit.html for several)")
     ] = None,

@@ -20,7 +20,9 @@ def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run")],
     format: Annotated[
         ExportFormat,
-        typer.Option(metavar="FORMAT", show_default=False, help="torch (.pt2 for torch.export, the default) or onnx"),
+        typer.Option(
+            "--format", metavar="FORMAT", show_default=False, help="torch (.pt2 for torch.export, the default) or onnx"
+        ),
     ] = ExportFormat.torch,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="file (default: model.pt2 or model.onnx in RUN)")

@@ -17,10 +17,10 @@ def methods(
         str | None, typer.Argument(metavar="NAME", help="method or sum of parts, such as fedprox+avgm")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="model to measure the cost on (default: cnn)")
+        str | None, typer.Option("--model", metavar="MODEL", help="model to measure the cost on (default: cnn)")
     ] = None,
     shape: Annotated[
-        str | None, typer.Option(metavar="SHAPE", help="input shape, such as 3,32,32 (default: 1,8,8)")
+        str | None, typer.Option("--shape", metavar="SHAPE", help="input shape, such as 3,32,32 (default: 1,8,8)")
     ] = None,
     classes: Annotated[int, typer.Option(min=2, metavar="N", help="number of classes")] = 10,
     imports: Imports = None,

@@ -21,7 +21,8 @@ OTHER_MODELS = (
 def models(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="built-in model or timm:NAME")] = None,
     shape: Annotated[
-        str | None, typer.Option(metavar="SHAPE", help="input shape, such as 3,32,32 (default: the model's usual)")
+        str | None,
+        typer.Option("--shape", metavar="SHAPE", help="input shape, such as 3,32,32 (default: the model's usual)"),
     ] = None,
     classes: Annotated[
         int | None, typer.Option(min=2, metavar="N", help="number of classes (default: the model's usual)")

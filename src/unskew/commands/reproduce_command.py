@@ -39,7 +39,7 @@ def reproduce(
         str,
         typer.Option(metavar="NAME", show_default=False, help="paper: its text (default); released: authors' code"),
     ] = "paper",
-    device: Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu, cuda or cuda:N")] = None,
+    device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N")] = None,
     jobs: Jobs = None,
     out: Annotated[
         Path | None,

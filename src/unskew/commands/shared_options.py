@@ -40,7 +40,7 @@ Recipe = Annotated[
     typer.Argument(metavar="RECIPE", help="YAML file or name of a built-in recipe", autocompletion=_complete_recipe),
 ]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="change keys of the recipe")]
-Seeds = Annotated[str | None, typer.Option(metavar="SEEDS", help="such as 0,1,2 or 0-4")]
+Seeds = Annotated[str | None, typer.Option("--seeds", metavar="SEEDS", help="such as 0,1,2 or 0-4")]
 Jobs = Annotated[int | None, typer.Option(min=1, metavar="N", help="parallel runs (default: one per core, 6 on a GPU)")]
 DATA_DIR_HELP = "dataset folder (default: $UNSKEW_DATA, else ~/.cache/unskew)"
 DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help=DATA_DIR_HELP)]

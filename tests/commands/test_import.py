@@ -93,6 +93,8 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
         sys.path[:] = path
         user_code._import_file.cache_clear()
         user_code._source.cache_clear()
+        user_code._BYTES.clear()
+        user_code._NEIGHBOURS.clear()
 
     yield restore
     restore()
@@ -111,7 +113,12 @@ def test_the_file_is_recorded_with_its_hash_and_a_copy(finished: Path, mine: Pat
     sha = hashlib.sha256(mine.read_bytes()).hexdigest()
     provides = ["part test-shrink", "model test-tiny", "dataset test-ward"]
     recorded = yaml.safe_load((finished / "config.yaml").read_text())["imports"]
-    assert recorded == [{"file": "mine.py", "sha256": sha, "provides": provides}]
+    helper = hashlib.sha256((mine.parent / "neighbour.py").read_bytes()).hexdigest()
+    assert recorded == [
+        {"file": "mine.py", "sha256": sha, "provides": provides},
+        {"file": "neighbour.py", "sha256": helper, "provides": []},
+    ]
+    assert (finished / "imports" / f"neighbour-{helper[:8]}.py").read_text() == "LARGEST = 1.0\n"
     assert (finished / "imports" / f"mine-{sha[:8]}.py").read_text() == MINE
 
 
@@ -147,7 +154,7 @@ def test_an_audit_with_another_version_of_the_file_says_so(finished: Path, mine:
 
 def test_the_copy_in_the_folder_is_never_executed(finished: Path, mine: Path, tmp_path: Path, unskew: Command) -> None:
     """Neither when the run is read or resumed, nor when its config.yaml is used as a recipe."""
-    (copy,) = (finished / "imports").iterdir()
+    (copy,) = (finished / "imports").glob("mine-*.py")
     copy.write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
     us.load(finished)
     unskew("report", finished, "--out", tmp_path / "page.html")
@@ -178,6 +185,48 @@ def test_resume_refuses_another_version_of_the_file(
     refused = unskew(*words)
     assert refused.code == 2
     assert "mine.py was changed since this run was started; its old contents are in " in refused.err
+
+
+def test_resume_refuses_another_version_of_a_file_that_it_imports(
+    finished: Path, mine: Path, forget: Callable[[], None], unskew: Command
+) -> None:
+    (mine.parent / "neighbour.py").write_text("LARGEST = 2.0\n")
+    refused = unskew("run", "quick", *OWN, "--import", mine, "--out", finished, "--resume")
+    assert (refused.code, "neighbour.py was changed since this run was started" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_folder_of_runs_names_nothing_to_import(
+    marked: bool, finished: Path, tmp_path: Path, unskew: Command
+) -> None:
+    """Neither by text in its settings, nor by a recipe that these extend, nor in a recipe below it."""
+    evil = finished / "evil.py"
+    evil.write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
+    (finished / "base.yaml").write_text("imports: [evil.py]\nextends: quick\n")
+    (finished / "imports" / "deep.yaml").write_text("imports: [../evil.py]\nextends: quick\n")
+    (tmp_path / "own.yaml").write_text(f"extends: {finished}/base.yaml\n")
+    (finished / "config.yaml").write_text("extends: base.yaml\n")
+    if not marked:
+        (finished / ".unskew.json").unlink()
+    for recipe in (
+        finished / "base.yaml",
+        finished / "imports" / "deep.yaml",
+        tmp_path / "own.yaml",
+        finished / "config.yaml",
+    ):
+        refused = unskew("run", recipe, "rounds=1", "--out", tmp_path / "again")
+        assert (refused.code, "a recipe in a folder of runs may come from others" in refused.err) == (2, True)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_imports_are_not_a_setting(unskew: Command) -> None:
+    for key in ("import", "imports"):
+        refused = unskew("run", "quick", f"{key}=mine.py")
+        assert (refused.code, "--import FILE.py" in refused.err) == (2, True)
+    with pytest.raises(us.UserError, match=r"imports"):
+        us.compare("quick", overrides=["imports=[mine.py]"], methods="fedavg")
+    with pytest.raises(ValueError, match="unskew fills it in"):
+        us.Experiment(imports=["mine.py"])
 
 
 def test_a_comparison_with_worker_processes(
@@ -225,6 +274,7 @@ def test_a_run_that_uses_none_of_the_file_does_not_depend_on_it(
         ("import nowhere", "line 1: ModuleNotFoundError: No module named 'nowhere'"),
         ("x = 1\n1 / 0", "line 2: ZeroDivisionError"),
         ("x = (", "SyntaxError"),
+        ("exit(3)", "it calls exit(3)"),
     ],
 )
 def test_a_broken_file_is_refused_with_its_line(text: str, message: str, mine: Path, unskew: Command) -> None:
@@ -239,6 +289,14 @@ def test_what_is_no_python_file_is_refused(tmp_path: Path, unskew: Command) -> N
     for name in ("nowhere.py", str(tmp_path)):
         result = unskew("run", "quick", "--import", name)
         assert (result.code, "--import: expected a Python file such as mine.py" in result.err) == (2, True)
+
+
+def test_a_part_must_be_a_part() -> None:
+    with pytest.raises(us.UserError, match=r"part no-part: expected a subclass of us\.Part, found the class A"):
+
+        @us.part("no-part")
+        class A:
+            """No part."""
 
 
 def test_an_unknown_method_names_the_option(unskew: Command) -> None:

@@ -45,6 +45,9 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """All cells, then all of them once more in the same kernel."""
     folder = tmp_path_factory.mktemp("notebook")
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text.strip()) for text in CELLS * 2])
+    edited = CELLS[0].strip().replace("return self.strength", "return 2 * self.strength")
+    book.cells += [nbformat.v4.new_code_cell(text) for text in (edited, 'us.run(experiment, out="run")')]
+    book.cells[-1].metadata["tags"] = ["raises-exception"]
     nbclient.NotebookClient(
         book, timeout=120, kernel_name="python3", resources={"metadata": {"path": folder}}
     ).execute()
@@ -76,7 +79,13 @@ def test_a_method_of_the_notebook_is_compared(executed: Any) -> None:
 def test_cells_executed_again_return_what_is_finished(executed: Any) -> None:
     """Also the cell that defines the method: a class defined again replaces the first."""
     cells = executed[0].cells
-    half = len(CELLS)
-    for first, second in zip(cells[1:half], cells[half + 1 :]):
+    half = len(CELLS)  # then the cells of the last test
+    for first, second in zip(cells[1:half], cells[half + 1 : 2 * half]):
         assert outputs(first, "execute_result") == outputs(second, "execute_result")
     assert outputs(cells[half + 1], "display_data") == []  # nothing runs, so no bar
+
+
+def test_a_method_that_was_edited_does_not_return_the_old_run(executed: Any) -> None:
+    (error,) = [output for output in executed[0].cells[-1].outputs if output.output_type == "error"]
+    assert error.ename == "UserError"
+    assert "a notebook or an interactive session was changed since this run was started" in error.evalue

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 from torch import nn
 
 import unskew as us
@@ -17,7 +19,7 @@ from unskew.audits.audit_runs import AuditResult
 from unskew.comparisons.compare_methods import Comparison
 from unskew.reproductions.reproduce_target import Reproduction
 
-SMALL = ("rounds=1", "local.epochs=1")
+SMALL = ("rounds=1", "local.epochs=1", "model=mlp")
 ANSWERS = ("table.csv", "table.md", "table.tex", "finding.txt")
 
 
@@ -92,11 +94,58 @@ def test_finished_runs_refuse_other_inputs(changed: str, compared: Comparison, t
         data = us.from_arrays(data.train.x.numpy() + 1, data.train.y.numpy(), test=0.2)
     else:
         net = network(width=5)
-    with pytest.raises(us.UserError, match=f"expected the {changed} that this finished run was started with"):
+    with pytest.raises(us.UserError, match=f"expected the {changed} and .* that this finished run was started with"):
         us.compare(experiment(rounds=2), methods=["fedavg"], seeds=[0], data=data, model=net, out=compared.folder)
     us.run(experiment(), data=toys.dataset(), model=network(), out=tmp_path / "run")
-    with pytest.raises(us.UserError, match=f"expected the {changed} that this finished run"):
+    with pytest.raises(us.UserError, match=f"expected the {changed} and .* that this finished run"):
         us.run(experiment(), data=data, model=net, out=tmp_path / "run")
+
+
+def test_finished_runs_refuse_other_layers_and_test_labels(tmp_path: Path) -> None:
+    """Names, shapes and training rows are the same."""
+    us.run(experiment(), data=toys.dataset(), model=network(), out=tmp_path / "run")
+    sigmoid = nn.Sequential(nn.Linear(toys.WIDTH, 4), nn.Sigmoid(), nn.Linear(4, toys.CLASSES))
+    with pytest.raises(us.UserError, match="expected the network that this finished run"):
+        us.run(experiment(), data=toys.dataset(), model=sigmoid, out=tmp_path / "run")
+    data = toys.dataset()
+    data.test.y[:] = 0
+    with pytest.raises(us.UserError, match="expected the test rows that this finished run"):
+        us.run(experiment(), data=data, model=network(), out=tmp_path / "run")
+
+
+def test_a_cell_whose_code_fails_is_a_failed_run(tmp_path: Path) -> None:
+    class Fails(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if len(x) not in (2, 12):  # the check before the first round, and the test rows
+                raise ZeroDivisionError("of the user")
+            return x
+
+    net = nn.Sequential(Fails(), *network())
+    with pytest.raises(us.UserError, match="every run failed:\nZeroDivisionError: of the user"):
+        us.compare(experiment(), methods="fedavg", seeds=0, data=toys.dataset(), model=net, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: us.report([]), "runs: expected at least one run"),
+        (lambda: us.audit([]), "runs: expected at least one run"),
+        (lambda: us.audit("x", membership="foo"), "membership: found 'foo'; expected one of none, loss, shadow"),
+        (lambda: us.audit("x", restarts=0), "restarts: expected at least 1, found 0"),
+        (lambda: us.compare("quick", methods=5), "methods: expected a list"),
+        (lambda: us.compare("quick", methods="fedavg", seeds=1.5), "seeds: expected whole numbers"),
+        (lambda: us.compare("quick", methods="fedavg", jobs=0), "jobs: expected at least 1"),
+        (
+            lambda: us.compare("quick", methods="fedavg", settings={"a": {"data": "mnist"}}, data=toys.dataset()),
+            "data: expected nothing in settings or tune, because data is passed from Python",
+        ),
+        (lambda: us.reproduce("fedlmd/table1", methods=[1]), "--methods: expected names"),
+        (lambda: us.reproduce("fedlmd/table1", seeds=0.5), "--seeds"),
+    ],
+)
+def test_mistakes_are_refused_without_a_traceback(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(us.UserError, match=message):
+        call()
 
 
 def test_compare_refuses_a_metric_beside_select(tmp_path: Path) -> None:

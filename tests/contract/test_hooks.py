@@ -226,7 +226,7 @@ def test_resume_with_other_data_or_model_is_refused(other: str, tmp_path: Path) 
         us.run(experiment("fedavg"), out=tmp_path, data=dataset(), model=network(False), phase=stop)
     rows = dataset()
     data = replace(rows, train=replace(rows.train, x=rows.train.x + 1)) if other == "data" else rows
-    with pytest.raises(us.UserError, match=f"expected the {other} this run was started with"):
+    with pytest.raises(us.UserError, match=f"expected the {other}.* this run was started with"):
         us.run(experiment("fedavg"), out=tmp_path, data=data, model=network(other == "model"), resume=True)
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import unskew as us
+from runner import toys
 from runner.conftest import Command
 from unskew.base.errors import UserError
 from unskew.results.owned_folder import check_owner, discard, mark, read_marker
@@ -102,3 +104,33 @@ def test_a_start_that_failed_leaves_the_folder_as_it_was(tmp_path: Path, unskew:
     assert list((tmp_path / "empty").iterdir()) == []
     discard(tmp_path / "empty", created=False)
     assert (tmp_path / "empty").exists()
+
+
+def test_a_grid_needs_a_manifest_of_a_run_in_a_cell(tmp_path: Path) -> None:
+    manifest = tmp_path / "out" / "cells" / "x" / "checkpoint" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    (tmp_path / "out" / "table.csv").write_text("of others")
+    with pytest.raises(UserError):
+        us.compare("quick", methods="fedavg", seeds=0, overrides=["rounds=1"], out=tmp_path / "out")
+    assert (tmp_path / "out" / "table.csv").read_text() == "of others"
+
+
+def test_links_in_our_folders_are_replaced_and_not_followed(tmp_path: Path) -> None:
+    for name in ("table.csv", "report.html", "model.safetensors"):
+        (tmp_path / name).write_text("of others")
+    settings = toys.settings(data="given", rounds=1)
+    grid, run = tmp_path / "grid", tmp_path / "run"
+    us.compare(us.Experiment(**settings), seeds=0, data=toys.dataset(), out=grid)
+    us.run(us.Experiment(**settings), data=toys.dataset(), out=run)
+    for link in (grid / "table.csv", grid / "report.html", run / "model.safetensors"):
+        link.unlink()
+        link.symlink_to(tmp_path / link.name)
+    us.compare(us.Experiment(**settings), seeds=0, data=toys.dataset(), out=grid)
+    longer = us.Experiment(**(settings | {"rounds": 2}))
+    with pytest.raises(UserError):  # the finished model was changed
+        us.load(run)
+    us.run(longer, data=toys.dataset(), out=run)
+    names = ("table.csv", "report.html", "model.safetensors")
+    assert {(tmp_path / name).read_text() for name in names} == {"of others"}
+    assert not (run / "model.safetensors").is_symlink()

@@ -91,6 +91,33 @@ def test_nothing_else_changes(data: us.Dataset, tmp_path: Path) -> None:
     assert (plain.summary.clients_mean, plain.summary.worst_tenth) == (None, None)
 
 
+def test_after_an_exchange_at_the_end_best_and_final_are_those_of_the_server(tmp_path: Path) -> None:
+    plain = toys.run(tmp_path / "plain", method="fedavg+toy-end")
+    scored = toys.run(tmp_path / "scored", method="fedavg+toy-end", **CLIENTS)
+    names = ("best", "best_round", "final", "mean_last10")
+    assert [getattr(plain.summary, n) for n in names] == [getattr(scored.summary, n) for n in names]
+    assert scored.summary.clients_mean == pytest.approx(final_client_accuracy(scored.metrics)["value"].mean())
+
+
+def test_a_last_round_without_scored_clients_has_no_numbers(tmp_path: Path) -> None:
+    """Only client 2, which has no test rows, is present in the last round, and its model is its own."""
+    net = nn.Sequential(nn.BatchNorm1d(toys.WIDTH), nn.Linear(toys.WIDTH, toys.CLASSES))
+    absence = [{"clients": [0, 1], "rounds": [3, 4]}]
+    settings = toys.settings(model={"name": "custom", "batchnorm": "local"}, absence=absence, **BY_GROUP, **CLIENTS)
+    done = us.run(us.Experiment(**settings), data=toys.grouped(), model=net, out=tmp_path / "run")
+    assert client_accuracy(done.metrics)["round"].max() == 2
+    assert done.summary.clients_mean is None
+    table = us.compare(
+        us.Experiment(**settings),
+        methods="fedavg,fedprox",
+        seeds=0,
+        data=toys.grouped(),
+        model=net,
+        out=tmp_path / "grid",
+    )
+    assert table.frame["worst_tenth_mean"].isna().all()
+
+
 def test_it_is_not_in_the_identity_of_runs_without_it() -> None:
     assert us.Experiment().identity_settings()["evaluate"] == {"every": 1}
     assert us.Experiment(evaluate={"clients": True}).identity() != us.Experiment().identity()

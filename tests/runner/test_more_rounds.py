@@ -65,7 +65,12 @@ class ReadsRounds(us.Part):
     """Depends on how many rounds there will be."""
 
     def server_init(self, model: Any, task: Any) -> us.State:
-        return {"share": torch.tensor(1.0 / task.rounds)}
+        return {"share": torch.tensor(1.0 / share_of(task))}
+
+
+def share_of(task: Any) -> int:
+    """Reads it outside the class."""
+    return int(getattr(task, "rounds"))  # noqa: B009
 
 
 method_registry.PARTS.pop("toy-reads-rounds")
@@ -88,6 +93,25 @@ def test_refused_where_past_rounds_depend_on_their_number(
     with pytest.raises(UserError, match=f"rounds was 3 and cannot become 5.*{reason}"):
         toys.run(tmp_path / "run", rounds=5, resume=True, **changes)
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_round_evaluated_only_because_it_was_the_last_stops_no_longer_run(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"stop": {"target": 1.0}, "evaluate": {"every": 2}, "rounds": 1}
+    assert toys.run(tmp_path / "run", **changes).summary.stopped
+    changes["rounds"] = 4
+    toys.run(tmp_path / "run", resume=True, **changes)
+    whole = toys.run(tmp_path / "whole", **changes)
+    assert whole.summary.last_round == 2
+    toys.assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+def test_messages_of_rounds_that_are_over_cannot_be_recorded(tmp_path: Path) -> None:
+    toys.run(tmp_path / "run")
+    for rounds in (3, 5):
+        with pytest.raises(UserError, match="round 2 is over and its messages were not recorded"):
+            toys.run(tmp_path / "run", rounds=rounds, record={"rounds": [2]}, resume=True)
+    toys.run(tmp_path / "run", rounds=5, record={"rounds": [4]}, resume=True)
+    assert (tmp_path / "run" / "messages").is_dir()
 
 
 def test_after_an_early_stop_there_are_no_more(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from markupsafe import escape
 
@@ -18,6 +18,7 @@ from unskew.audits.page_of_audits import write_page
 from unskew.audits.record_leaks import record as record_rows
 from unskew.audits.save_audit import write
 from unskew.audits.threat_model import threat_by_name
+from unskew.base.errors import UserError, expected_one_of
 from unskew.base.notebook import html_table
 from unskew.results.atomic_write import check_writable
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from unskew.data import Dataset
 
 PAGE = "audit.html"
+Membership = Literal["none", "loss", "shadow"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def audit(
     restarts: int = 3,
     threat: str = "server",
     knows: Sequence[str] = (),
-    membership: Literal["none", "loss", "shadow"] = "loss",
+    membership: Membership = "loss",
     unroll: int = 32,
     at_once: int = 16,
     seed: int = 0,
@@ -88,7 +90,15 @@ def audit(
     data, model: as passed to `us.run`; show: the progress, None for bars in notebooks and terminals;
     saved: called after each run with its audit and the folder of its results. `unskew audit --help` has the others.
     """
-    several = list(runs) if isinstance(runs, Sequence | set) and not isinstance(runs, str) else [runs]
+    several = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str) else [runs]
+    if not several:
+        raise UserError("runs: expected at least one run or its folder, found none")
+    if membership not in get_args(Membership):
+        raise UserError(f"membership: {expected_one_of(get_args(Membership), membership)}")
+    numbers = {"images": images, "restarts": restarts, "unroll": unroll, "at_once": at_once}
+    for name, value in (numbers | ({} if iterations is None else {"iterations": iterations})).items():
+        if value < 1:
+            raise UserError(f"{name}: expected at least 1, found {value}")
     folders = [Path(getattr(run, "folder", run)) for run in several]
     attacker = threat_by_name(threat).with_knowledge(tuple(knows))
     chosen = (attacks,) if isinstance(attacks, str) else tuple(attacks or ())

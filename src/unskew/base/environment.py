@@ -23,7 +23,10 @@ def pick_device(name: str) -> torch.device:
             f"device: expected a GPU for {name}, found none that torch {torch.__version__} can use; "
             "type device=cpu or install a CUDA build of torch"
         )
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(f"device: expected auto, cpu, cuda or cuda:N, found {name!r}") from error
     if device.index is not None and device.index >= (count := torch.cuda.device_count()):
         raise UserError(f"device: expected a GPU from cuda:0 to cuda:{count - 1}, found {name}; type device=cuda:0")
     return device

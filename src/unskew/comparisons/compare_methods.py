@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,15 +96,17 @@ def compare(
     """Run every method x setting x seed that is missing, and write table, finding and report to a folder.
 
     recipe: the name or path of a recipe, or an Experiment, of which the method and the seed are replaced;
-    methods: such as ["fedavg", {"fedprox": {"mu": 0.5}}], or methods by label as {"mine": Mine()};
+    methods: such as ["fedavg", {"fedprox": {"mu": 0.5}}], or by label as {"two terms": "fedprox+moon"};
     methods, seeds, settings, tune, metric, select: replace keys of the recipe's section `compare`;
     overrides: such as ["local.lr=0.1"]; out: the folder, by default runs/compare-RECIPE;
     data, model: as for `us.run`; with them, or with a method defined in a notebook, the runs share this process;
     show: the progress, None for a bar in notebooks and terminals, False for nothing.
     """
+    if jobs is not None and jobs < 1:
+        raise UserError(f"jobs: expected at least 1, found {jobs!r}")
     options = {
         "methods": _as_list(methods),
-        "seeds": seeds if isinstance(seeds, str | None) else [seeds] if isinstance(seeds, int) else list(seeds),
+        "seeds": _seeds(seeds),
         "settings": settings,
         "tune": tune,
         "metric": metric,
@@ -113,6 +116,10 @@ def compare(
     inputs = {"data": data.name} if data is not None else {}
     inputs |= {"model": "custom"} if model is not None else {}
     grid = grids.load(recipe, [*overrides], given, inputs)
+    passed = [name for name, value in (("data", data), ("model", model)) if value is not None]
+    for changes in (*grid.compare.settings.values(), *grid.compare.tune.values()):
+        if clash := next((key for key in changes if key.partition(".")[0] in passed and "augment" not in key), None):
+            raise UserError(f"{clash}: expected nothing in settings or tune, because {clash} is passed from Python")
     if metric and grid.compare.select:
         raise UserError(
             "metric: with select the metric is always the test accuracy at the selected round; drop one of the two"
@@ -127,7 +134,18 @@ def _as_list(methods: Sequence[Any] | dict[str, Any] | str | None) -> list[Any] 
         return [{label: method} for label, method in methods.items()]
     if isinstance(methods, str):
         return [name.strip() for name in methods.split(",")]
+    if not isinstance(methods, Iterable | None):
+        raise UserError(f"methods: expected a list such as ['fedavg', 'fedprox'], found {methods!r}")
     return None if methods is None else list(methods)
+
+
+def _seeds(seeds: Any) -> list[int] | str | None:
+    several = [seeds] if isinstance(seeds, Integral) else seeds
+    if isinstance(several, str | None):
+        return several
+    if not isinstance(several, Iterable) or not all(isinstance(seed, Integral) for seed in several):
+        raise UserError(f"seeds: expected whole numbers such as [0, 1, 2] or '0-2', found {seeds!r}")
+    return [int(seed) for seed in several]
 
 
 def run_comparison(

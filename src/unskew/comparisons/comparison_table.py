@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,7 +162,7 @@ def _client_scores(cells: list[Cell], accuracies: Mapping[int, pd.DataFrame]) ->
     if not all(cell.experiment.evaluate.clients for cell in cells):
         return {}
     values = {seed: rows["value"].tolist() for seed, rows in accuracies.items()}
-    means = {seed: fmean(each) for seed, each in values.items()}
+    means = {seed: fmean(each) if each else math.nan for seed, each in values.items()}
     return {"clients_mean": means, "worst_tenth": {seed: worst_tenth(each) for seed, each in values.items()}}
 
 

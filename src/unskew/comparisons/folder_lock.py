@@ -12,11 +12,13 @@ from unskew.base import file_lock
 from unskew.base.errors import UserError
 from unskew.base.paths import MARKER
 from unskew.results import owned_folder
+from unskew.results.run_folder import has_manifest
 
 KIND = "a grid of runs"
 CELLS = "cells"  # the subfolder with all runs
 LOCK_TIMEOUT = 20.0  # seconds; a killed comparison, or one of its workers, needs time to notice and to save
 LOG = "workers.log"
+ANSWERS = (LOG, "table.csv", "table.md", "table.tex", "finding.txt", "report.html")
 
 
 @contextlib.contextmanager
@@ -31,6 +33,9 @@ def lock_folder(out: Path) -> Iterator[IO[bytes]]:
     lock = file_lock.lock(out, "writing to this folder", LOCK_TIMEOUT)
     try:
         owned_folder.mark(out, KIND)
+        for path in out.iterdir():
+            if path.is_symlink() and path.name in ANSWERS:
+                path.unlink()  # its target may be someone else's file
         try:
             with _open_log(out) as log:
                 yield log
@@ -44,7 +49,7 @@ def lock_folder(out: Path) -> Iterator[IO[bytes]]:
 
 def check_grid_folder(out: Path) -> None:
     """Refuse a folder that is neither empty nor that of a grid."""
-    owned_folder.check_owner(out, KIND, lambda folder: any(folder.glob(f"{CELLS}/*/checkpoint/manifest.json")))
+    owned_folder.check_owner(out, KIND, lambda folder: any(map(has_manifest, folder.glob(f"{CELLS}/*"))))
 
 
 def _open_log(out: Path) -> IO[bytes]:

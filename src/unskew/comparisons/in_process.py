@@ -72,6 +72,8 @@ def run_in_process(
                 )
             except UserError as error:
                 why = failed[cell.name] = str(error)
+            except Exception as error:  # from the user's own code, as in a worker process
+                why = failed[cell.name] = f"{type(error).__name__}: {error}"
             progress.cell_ended(cell, why)
     finally:
         progress.end()

@@ -175,8 +175,12 @@ class Experiment(ConfigSection):
     @field_validator("imports", mode="before")
     @classmethod
     def _imports(cls, value: Any, info: ValidationInfo) -> Any:
-        if _is_recorded(info) or not {"method", "model", "data", "engine"} <= info.data.keys():
-            return value if _is_recorded(info) else ()
+        if _is_recorded(info):
+            return value
+        if any(isinstance(each, str) for each in value if isinstance(value, list | tuple)):
+            raise ValueError("expected nothing, because unskew fills it in; import your module before the experiment")
+        if not {"method", "model", "data", "engine"} <= info.data.keys():
+            return ()
         settings = info.data
         names = (settings[section].name for section in ("model", "data", "engine"))
         return used_files(settings["method"], *names)

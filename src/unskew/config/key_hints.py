@@ -27,7 +27,6 @@ OTHER_NAMES = {
     "fraction": "participation",
     "fraction_fit": "participation",
     "gpu": "device",
-    "import": "imports",
     "learning_rate": "local.lr",
     "local_epochs": "local.epochs",
     "model_name": "model.name",

@@ -33,6 +33,9 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                problem = "expected a word before the colon, found a list or a mapping"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key.value}", key.start_mark)
             seen.add(key.value)
@@ -108,7 +111,7 @@ def _read_file(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
         raise UserError(f"{path}{describe_yaml_error(error)}") from error
     if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
         raise UserError(f"{path}: expected keys and values such as 'rounds: 20', found {type(raw).__name__}")
-    _import_own(raw, path)
+    _import_own(raw, path, children)
     parent = raw.pop("extends", None)
     if parent is None:
         return _expand_names(raw)
@@ -120,16 +123,28 @@ def _read_file(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
     return merge(_read_file(base, (*children, path)), _expand_names(raw))
 
 
-def _import_own(raw: dict[str, Any], path: Path) -> None:
-    """Import the files that a recipe names, relative to it; what the folder of a run names is not imported."""
+def _import_own(raw: dict[str, Any], path: Path, children: tuple[Path, ...]) -> None:
+    """Import the files that a recipe names, relative to it; what is in a folder of runs, or is extended from one, may
+    come from others and is refused."""
     files = raw.pop("imports", [])
     if not isinstance(files, list) or not all(isinstance(file, str | dict) for file in files):
         raise UserError(f"{path}: imports: expected a list of Python files such as [mine.py], found {files!r}")
-    recorded = [file for file in files if isinstance(file, dict)]
-    if recorded or (files and (path.parent / MARKER).exists()):
-        used = [parse_as(UsedFile, file, f"{path}: imports") for file in recorded]
-        return check_available(used, path.parent, "this recipe")
+    used = [parse_as(UsedFile, file, f"{path}: imports") for file in files if isinstance(file, dict)]
+    check_available(used, path.parent, "this recipe")
+    if len(used) == len(files):
+        return
+    if used or any(_in_folder_of_runs(each) for each in (path, *children)):
+        raise UserError(
+            f"{path}: imports: a recipe in a folder of runs may come from others, so nothing that it names is "
+            "imported; use --import, or copy the recipe to a folder of your own"
+        )
     import_files(path.parent / file for file in files)
+
+
+def _in_folder_of_runs(recipe: Path) -> bool:
+    """Whether a recipe is in a folder that unskew wrote, at any depth."""
+    names = (MARKER, "checkpoint/manifest.json")
+    return any((folder / name).exists() for folder in recipe.parents for name in names)
 
 
 def describe_yaml_error(error: Exception) -> str:
@@ -175,6 +190,8 @@ def split_override(text: str) -> tuple[str, Any]:
 def apply_override(raw: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     """The settings with the value at a dotted key replaced."""
     head, _, rest = key.partition(".")
+    if head in ("import", "imports"):
+        raise UserError(f"{head}: a file of your own is given by --import FILE.py, or by `imports:` in a recipe")
     if head == "method" and rest:
         return raw | {"method": _set_part(raw.get("method", "fedavg"), rest, value)}
     nested: Any = value

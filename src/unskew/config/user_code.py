@@ -14,16 +14,18 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from unskew import data, models
 from unskew.base.config_base import ConfigSection
 from unskew.base.errors import UserError
+from unskew.base.source_text import source_text
 from unskew.engines import engine_registry
 from unskew.protocol import method_registry
 
+PROVIDED = r"^(part|model|dataset|engine) .+$"
 PREFIX = "unskew_import_"  # of the module names of imported files, which must not hide other modules
 
 
@@ -31,13 +33,19 @@ class UsedFile(ConfigSection):
     """A file outside unskew that defines something a run uses."""
 
     file: str = Field("", description="its name; empty if it was defined in a notebook or an interactive session")
-    sha256: str = Field("", pattern="^([0-9a-f]{64})?$", description="of its contents; empty for the started script")
-    provides: tuple[str, ...] = Field(description="such as: part shrink, model tiny, dataset ward")
+    sha256: str = Field(
+        "",
+        pattern="^([0-9a-f]{64})?$",
+        description="of its contents; of a notebook or the started script, of the definitions",
+    )
+    provides: tuple[Annotated[str, Field(pattern=PROVIDED)], ...] = Field(
+        description="such as: part shrink, model tiny, dataset ward"
+    )
 
     @property
     def copy_name(self) -> str:
         """The name of its copy in the folder of a run."""
-        return f"{Path(self.file).stem}-{self.sha256[:8]}.py"
+        return f"{Path(self.file or 'notebook').stem}-{self.sha256[:8]}.py"
 
     @property
     def missing(self) -> list[str]:
@@ -66,6 +74,7 @@ def _import_file(path: Path, given: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    loaded, _BYTES[path] = set(sys.modules), path.read_bytes()
     if str(path.parent) not in sys.path:  # at the end: its neighbours can be imported, and hide nothing
         sys.path.append(str(path.parent))
     try:
@@ -79,18 +88,45 @@ def _import_file(path: Path, given: str) -> ModuleType:
         line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else (lines or [None])[-1]
         where = f", line {line}" if line else ""
         raise UserError(f"--import {given}{where}: {type(error).__name__}: {error}") from error
+    except SystemExit as error:
+        del sys.modules[name]
+        raise UserError(f"--import {given}: it calls exit({error.code!r}); remove that line") from error
+    _NEIGHBOURS[name] = _neighbours(module, loaded)
+    for neighbour in _NEIGHBOURS[name]:
+        _BYTES.setdefault(neighbour, neighbour.read_bytes())
     return module
+
+
+def _neighbours(module: ModuleType, loaded: set[str]) -> list[Path]:
+    """Other files in the folder of an imported file that it has imported. loaded: names of modules before."""
+    folder = Path(str(module.__file__)).parent
+    values = list(vars(module).values())
+    named = {value.__name__ for value in values if isinstance(value, ModuleType)}
+    named |= {name for value in values if isinstance(name := getattr(value, "__module__", None), str)}
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in named | (set(sys.modules) - loaded))
+    paths = {Path(file).resolve() for file in files if file}
+    installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
+    inside = {path for path in paths if path.is_relative_to(folder) and not installed & set(path.parents)}
+    return sorted(inside - {Path(str(module.__file__))})
 
 
 def used_files(method: Any, model: str, dataset: str, engine: str) -> tuple[UsedFile, ...]:
     """The files outside unskew that define these parts, this model, this dataset and this engine."""
     names = [*(("part", part) for part in method_registry.resolve(method)), ("model", model), ("dataset", dataset)]
     by_file: dict[tuple[str, str], list[str]] = {}
-    for kind, name in [*names, ("engine", engine)]:
+    for kind, name in [*names, *(("engine", each) for each in engine_registry.candidates(engine))]:
         definition = _definition(kind, name)
         if definition is not None and (source := _source(definition)) is not None:
             by_file.setdefault(source, []).append(f"{kind} {name}")
-    return tuple(UsedFile(file=file, sha256=sha, provides=tuple(names)) for (file, sha), names in by_file.items())
+    used = [UsedFile(file=file, sha256=sha, provides=tuple(names)) for (file, sha), names in by_file.items()]
+    return (*used, *_helpers(used))
+
+
+def _helpers(used: list[UsedFile]) -> list[UsedFile]:
+    """Files next to imported ones that these import in turn; they provide nothing by a name."""
+    modules = {module for each in used for name in each.provides if (module := _module(name)) in _NEIGHBOURS}
+    files = dict.fromkeys(path for module in sorted(modules) for path in _NEIGHBOURS[module])
+    return [UsedFile(file=path.name, sha256=_keep(_BYTES[path]), provides=()) for path in files]
 
 
 def check_available(files: Iterable[UsedFile], folder: Path, purpose: str) -> None:
@@ -107,10 +143,13 @@ def check_available(files: Iterable[UsedFile], folder: Path, purpose: str) -> No
 def changed_files(files: Iterable[UsedFile]) -> list[str]:
     """The names of files whose definitions are registered now with other contents than a run recorded."""
     changed = []
+    loaded = {path.name: _keep(_BYTES[path]) for paths in _NEIGHBOURS.values() for path in paths}
     for used in files:
+        if not used.provides and loaded.get(used.file, used.sha256) != used.sha256:
+            changed.append(used.file)
         sources = [_source(d) for name in used.provides if (d := _definition(*name.split(" ", 1))) is not None]
         if used.sha256 and any(source and source[1] and source[1] != used.sha256 for source in sources):
-            changed.append(used.file)
+            changed.append(used.describe())
     return changed
 
 
@@ -121,17 +160,17 @@ def contents_of(used: UsedFile) -> bytes | None:
 
 def is_importable(files: Iterable[UsedFile]) -> bool:
     """Whether another process can import everything: nothing was defined in the started script or a notebook."""
-    return all(used.sha256 for used in files)
+    return all(_module(name) != "__main__" for used in files for name in used.provides)
 
 
 def modules_for_workers(files: Iterable[UsedFile]) -> Iterator[dict[str, str]]:
     """How another process of the same user imports these files: a path, or a module's name."""
     for used in files:
         for name in used.provides:
-            module = getattr(_definition(*name.split(" ", 1)), "__module__", "")
+            module = _module(name)
             if module.startswith(PREFIX):
                 yield {"file": str(sys.modules[module].__file__)}
-            elif used.sha256:
+            elif module != "__main__":
                 yield {"module": module}
 
 
@@ -153,6 +192,20 @@ def check_unchanged(parent: list[dict[str, Any]], worker: list[dict[str, Any]]) 
 
 
 _CONTENTS: dict[str, bytes] = {}  # sha256 -> contents
+_BYTES: dict[Path, bytes] = {}  # file -> contents when it was imported
+_NEIGHBOURS: dict[str, list[Path]] = {}  # imported module -> other files in its folder that it imports
+
+
+def _keep(contents: bytes) -> str:
+    """Keep the contents of a used file for its copy; returns their hash."""
+    sha = hashlib.sha256(contents).hexdigest()
+    _CONTENTS[sha] = contents
+    return sha
+
+
+def _module(provided: str) -> str:
+    """The module that defines something a run uses, given as in `provides`."""
+    return str(getattr(_definition(*provided.split(" ", 1)), "__module__", ""))
 
 
 def _definition(kind: str, name: str) -> Any:
@@ -168,17 +221,16 @@ def _definition(kind: str, name: str) -> Any:
 
 @cache  # per definition, so a file that is edited later does not change what this process has imported
 def _source(definition: Any) -> tuple[str, str] | None:
-    """Name and hash of the file that defines it; None for unskew's own. The started script has no hash, because it
-    changes for reasons that do not concern its parts."""
+    """Name and hash of the file that defines it; None for unskew's own.
+
+    Of a notebook or the started script only the definition's own code counts: the rest changes for other reasons.
+    """
     name = getattr(definition, "__module__", None) or type(definition).__module__
     if name.split(".")[0] in ("unskew", "functools"):
         return None
     file = getattr(sys.modules.get(name), "__file__", None)
-    if file is None or not Path(file).is_file():
-        return "", ""
-    if name == "__main__":
-        return Path(file).name, ""
-    contents = Path(file).read_bytes()
-    sha = hashlib.sha256(contents).hexdigest()
-    _CONTENTS[sha] = contents
-    return Path(file).name, sha
+    if name == "__main__" or file is None or not Path(file).is_file():
+        known = file is not None and Path(file).is_file()
+        return Path(str(file)).name if known else "", _keep(source_text(definition).encode())
+    path = Path(file).resolve()
+    return path.name, _keep(_BYTES.get(path) or path.read_bytes())

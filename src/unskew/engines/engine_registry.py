@@ -68,6 +68,11 @@ def names() -> list[str]:
     return [AUTO, *ENGINES]
 
 
+def candidates(name: str) -> list[str]:
+    """The engines that a name may mean: `auto` picks one by the device."""
+    return [name] if name != AUTO else list(dict.fromkeys(map(_name_for, ("cpu", "cuda"))))
+
+
 def make(name: str, context: EngineContext, workers: int) -> Engine:
     """Create the engine of that name, or the one that `auto` picks on the context's device."""
     entry = ENGINES[_name_for(context.device.type) if name == AUTO else name]

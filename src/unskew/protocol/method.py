@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -23,9 +23,21 @@ class Task:
     clients: int
     classes: int
     shape: tuple[int, ...]  # of one row
-    rounds: int
+    last_round: int
     work_at: Callable[[int], Work]  # round -> its work, before the parts' `at_round`
     preset: str = "paper"
+    reader: str = ""  # the part that gets it
+    readers_of_rounds: set[str] = field(default_factory=set, compare=False)  # parts that have read `rounds`
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds. A run whose parts have read it cannot be resumed with more rounds."""
+        self.readers_of_rounds.add(self.reader)
+        return self.last_round
+
+    def read_by(self, part: str) -> Task:
+        """The task for one part; it is noted if the part reads the number of rounds."""
+        return replace(self, reader=part)
 
     @property
     def work(self) -> Work:

@@ -34,6 +34,8 @@ def part(name: str) -> Callable[[type[T]], type[T]]:
     """Register a part under a name: its annotated fields become validated hyper-parameters."""
 
     def register(cls: type[T]) -> type[T]:
+        if not issubclass(cls, Part):
+            raise UserError(f"part {name}: expected a subclass of us.Part, found the class {cls.__name__}")
         cls.name = name
         validated = dataclass(frozen=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True))(cls)
         PARTS[name] = cast(type[Part], validated)

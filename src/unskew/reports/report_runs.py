@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,9 @@ def report(
     title: by default methods and data; metric: mean_last10, best, final, clients_mean or worst_tenth;
     skipped: called with the reason why a folder below a given one is left out.
     """
-    several = runs if isinstance(runs, Sequence | set) and not isinstance(runs, str) else [runs]
+    several = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str) else [runs]
+    if not several:
+        raise UserError("runs: expected at least one run, comparison or folder, found none")
     loaded = [run for each in several for run in _load_each(each, skipped)]
     return write(loaded, Path(out), title or title_of(loaded), metric)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,7 +235,8 @@ def _names(given: Names, option: str) -> tuple[str, ...] | None:
     words = given.split(",") if isinstance(given, str) else given
     if words is None:
         return None
-    if names := tuple(word.strip() for word in words if word.strip()):
+    valid = isinstance(words, Iterable) and all(isinstance(word, str) for word in words)
+    if valid and (names := tuple(word.strip() for word in words if word.strip())):
         return names
     raise UserError(f"--{option}: expected names separated by commas, found {given!r}")
 
@@ -242,8 +245,9 @@ def _numbers(given: Numbers, option: str) -> tuple[int, ...] | None:
     if given is None:
         return None
     try:
-        numbers = tuple(parse_seeds(given) if isinstance(given, str) else given)
-    except ValueError as error:
+        several = parse_seeds(given) if isinstance(given, str) else [given] if isinstance(given, Integral) else given
+        numbers = tuple(index(number) for number in several)
+    except (ValueError, TypeError) as error:
         raise UserError(f"--{option}: {error}, found {given!r}") from error
     if len(set(numbers)) < len(numbers):
         raise UserError(f"--{option}: expected each number once, found {given!r}")

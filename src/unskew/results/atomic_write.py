@@ -8,13 +8,16 @@ from pathlib import Path
 from unskew.base.errors import UserError
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file's contents, creating its folder. A pipe or device such as /dev/stdout is written to directly."""
+def replace_file(path: Path, data: bytes, follow: bool = True) -> None:
+    """Replace a file's contents, creating its folder. A pipe or device such as /dev/stdout is written to directly.
+
+    follow: replace the target of a link; False replaces the link, which in a folder of runs may be someone else's.
+    """
     if path.exists() and not path.is_file():
         with path.open("wb") as stream:
             stream.write(data)
         return
-    path = path.resolve()  # replaces the target of a link, not the link
+    path = path.resolve() if follow else path
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:

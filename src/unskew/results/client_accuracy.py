@@ -56,6 +56,6 @@ def client_accuracy(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def final_client_accuracy(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Rows: client, value of the final model."""
+    """Rows: client, value of the final model; empty if none of its clients has test rows."""
     rows = client_accuracy(metrics)
-    return rows[rows["round"] == rows["round"].max()][["client", "value"]]
+    return rows[rows["round"] == metrics["round"].max()][["client", "value"]]

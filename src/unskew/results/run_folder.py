@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class RunFolder:
 
     def __init__(self, path: Path, patience: float = 0.0) -> None:
         """patience: seconds to wait for another process that writes this run."""
-        owned_folder.check_owner(path, KIND, _has_manifest)
+        owned_folder.check_owner(path, KIND, has_manifest)
         self.path, self._created = path, not path.exists()
         self._lock = file_lock.lock(path, "writing this run", patience)
         self._saved = bool(owned_folder.read_marker(path).get("saved"))
@@ -116,13 +117,18 @@ class RunFolder:
 
     def write(self, name: str, data: bytes) -> str:
         """Write a file atomically and return its hash."""
-        replace_file(self.path / name, data)
+        replace_file(self.path / name, data, follow=False)
         return hashlib.sha256(data).hexdigest()
 
     def save(
-        self, snap: Snapshot, store: ClientStore, fingerprints: dict[str, str], finished: dict[str, Any] | None = None
+        self,
+        snap: Snapshot,
+        store: ClientStore,
+        fingerprints: dict[str, str],
+        finished: dict[str, Any] | None = None,
+        readers_of_rounds: Sequence[str] = (),
     ) -> None:
-        """Save a checkpoint after a complete round."""
+        """Save a checkpoint after a complete round. readers_of_rounds: parts that read the number of rounds."""
         folder = f"checkpoint/{snap.round:06d}{'-end' if finished else ''}"
         files = {"server.safetensors": to_bytes(_server_tensors(snap))}
         files |= {f"{name}.parquet": table.to_bytes() for name, table in self.tables.items()}
@@ -152,6 +158,7 @@ class RunFolder:
             "ledger": ledger,
             "world": fingerprints,
             "finished": finished,
+            "readers_of_rounds": list(readers_of_rounds),
             "kept": {name: _hash(self.path / name) for name in self._result_files} if finished else {},
             # Files of an incomplete round are left out, because they will be written again.
             "messages": {str(r): files for r, files in self._messages.items() if r <= snap.round},
@@ -230,7 +237,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     return manifest
 
 
-def _has_manifest(folder: Path) -> bool:
+def has_manifest(folder: Path) -> bool:
     """Whether a folder without marker has the manifest of a run."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())

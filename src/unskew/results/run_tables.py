@@ -126,7 +126,8 @@ def summarise(run: str, method: str, metrics: pd.DataFrame, up: int, down: int, 
     rows = test_accuracy(metrics)
     if rows.empty:
         return Summary(run, method, float("nan"), 0, float("nan"), float("nan"), up, down, seconds)
-    end_rows = metrics[(metrics["split"] == "test") & (metrics["metric"] == "end of run accuracy")]
+    of_server = (metrics["who"] == "server") & (metrics["split"] == "test")
+    end_rows = metrics[of_server & (metrics["metric"] == "end of run accuracy")]
     # The final model is the one after the exchanges at the end, which may change it.
     accuracy, rounds = (np.concatenate([rows[name], end_rows[name]]) for name in ("value", "round"))
     best = int(accuracy.argmax())

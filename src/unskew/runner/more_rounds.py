@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 from unskew.config.experiment import Experiment
 from unskew.protocol.method import Method
-from unskew.protocol.part import Part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,9 +28,7 @@ def reasons_against(old: Experiment, new: Experiment, manifest: dict[str, Any] |
     for part in method.parts:
         if manifest["finished"] and part.exchange is not None and part.exchange.when == "at the end":
             reasons.append(f"the exchange of {part.name} at the end of the run has taken place")
-        if _reads_rounds(part):
-            reasons.append(f"{part.name} reads the number of rounds")
-    return reasons
+    return reasons + [f"{name} reads the number of rounds" for name in manifest.get("readers_of_rounds", ())]
 
 
 def adopt_rows(metrics: pd.DataFrame, run: str, experiment: Experiment) -> pd.DataFrame:
@@ -44,9 +40,3 @@ def adopt_rows(metrics: pd.DataFrame, run: str, experiment: Experiment) -> pd.Da
 
 def _with_rounds(experiment: Experiment, rounds: int) -> Experiment:
     return experiment.model_copy(update={"rounds": rounds})
-
-
-def _reads_rounds(part: Part) -> bool:
-    """Whether a hook names an attribute `rounds`, such as that of the task; a hyper-parameter of that name counts."""
-    classes = [cls for cls in type(part).__mro__ if issubclass(cls, Part) and cls is not Part]
-    return any("rounds" in hook.__code__.co_names for cls in classes for hook in vars(cls).values() if isfunction(hook))

@@ -32,6 +32,7 @@ from unskew.engines.stacked.cohort_memory import available_memory
 from unskew.models.model import Model
 from unskew.protocol.method import Task
 from unskew.protocol.work import Work
+from unskew.runner import fingerprints
 from unskew.runner.early_stopping import EarlyStopping
 from unskew.runner.evaluate_round import ScoredClients, rows_to_score, scored_clients, with_owners
 from unskew.runner.header import header
@@ -40,7 +41,6 @@ from unskew.server.client_store import ClientStore
 from unskew.server.federation import Federation
 from unskew.server.sampling import Sampling
 from unskew.server.storage import DiskStorage, MemoryStorage, Storage
-from unskew.wire.ledger import fingerprint
 
 LARGE_COHORT = 5_000  # participants; more than in any known experiment, and an hour of steps on two cores
 STATE_IN_MEMORY = 2**30  # bytes of clients' state that the host keeps in memory; above, it is stored on disk
@@ -114,11 +114,7 @@ def prepare(
     )
     store = ClientStore(context.newcomer_state, _storage(context, sampling, state_dir))
     rows = ComputedPerClient(lambda k: len(parts.rows[k]))
-    fingerprints = {
-        "data": _data_fingerprint(dataset),
-        "partition": _partition_fingerprint(parts),
-        "model": _model_fingerprint(net),
-    }
+    prints = fingerprints.of_data(dataset) | fingerprints.of_partition(parts) | fingerprints.of_model(net, model)
     keep_freed_memory()
     # The engine last: it may fork, and a failure above must not leave processes behind.
     engine = engines.make(experiment.engine.name, context, experiment.engine.workers or core_count())
@@ -127,21 +123,19 @@ def prepare(
     warnings = [f"warning    {line}" for line in cohort_size_warning(sampling)]
     lines = [*header(experiment, federation, dataset, assigned.counts, parts), *warnings, *stop.header]
     lines += [scored.header(len(net.private) > 0)] if scored else []
-    return PreparedRun(experiment, federation, dataset, assigned, lines, stop, fingerprints, scored)
+    return PreparedRun(experiment, federation, dataset, assigned, lines, stop, prints, scored)
 
 
 def check_same_inputs(
     manifest: dict[str, Any], folder: Path, experiment: Experiment, data: Dataset | None, model: nn.Sequential | None
 ) -> None:
     """Refuse data or a network from Python that are not those of a finished run; settings cannot tell."""
-    changed = []
+    now: dict[str, str] = {}
     if data is not None:
-        dataset = _augmented(experiment, read_data(experiment, None, data))
-        changed += ["data"] * (manifest["world"].get("data") != _data_fingerprint(dataset))
+        now |= fingerprints.of_data(_augmented(experiment, read_data(experiment, None, data)))
     if model is not None:
-        net = Model(model, "custom", torch.float32, experiment.model.batchnorm)
-        changed += ["model"] * (manifest["world"].get("model") != _model_fingerprint(net))
-    if changed:
+        now |= fingerprints.of_model(Model(model, "custom", torch.float32, experiment.model.batchnorm), model)
+    if changed := fingerprints.changed(manifest["world"], now):
         raise UserError(
             f"{folder}: expected the {' and '.join(changed)} that this finished run was started with, found other "
             "contents; choose another --out"
@@ -152,21 +146,6 @@ def _augmented(experiment: Experiment, dataset: Dataset) -> Dataset:
     """The dataset with the rows that are cropped and flipped once for all rounds."""
     augment = experiment.data.augment
     return augment_once(dataset, _augment(experiment), experiment.seed, train=augment.frozen, test=augment.test)
-
-
-def _data_fingerprint(dataset: Dataset) -> str:
-    return fingerprint({"x": dataset.train.x, "y": dataset.train.y})
-
-
-def _partition_fingerprint(parts: ClientRowNumbers) -> str:
-    rows = [parts.rows[k] for k in clients_for_statistics(len(parts.rows))]
-    sizes = torch.tensor([len(row) for row in rows])
-    return fingerprint({"sizes": sizes, "rows": torch.from_numpy(np.concatenate(rows))})
-
-
-def _model_fingerprint(net: Model) -> str:
-    """Names and shapes only; the initial weights of a run are in its folder."""
-    return fingerprint({name: torch.tensor(tensor.shape) for name, tensor in net.initial.items()})
 
 
 def _work(experiment: Experiment, round: int) -> Work:
@@ -281,7 +260,7 @@ def _storage(context: EngineContext, sampling: Sampling, folder: Path | None) ->
     state_bytes = size_in_bytes(context.newcomer_state(0))  # type: ignore[arg-type]
     # An exchange may ask all clients; without one, only sampled clients have a state.
     asks_all = any(part.exchange is not None and part.exchange.who == "all" for part in context.method.parts)
-    trained = context.task.rounds * len(sampling.sampled(1))
+    trained = context.task.last_round * len(sampling.sampled(1))
     size = state_bytes * (sampling.clients if asks_all else min(sampling.clients, trained))
     if context.device.type == "cuda" and size < available_memory(context.device) / 4:
         return MemoryStorage(context.device)

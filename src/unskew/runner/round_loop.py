@@ -15,6 +15,7 @@ from unskew.results.metric_rows import MetricRow, MetricRows, accuracy
 from unskew.results.recorded_messages import to_files
 from unskew.results.run_folder import RunFolder
 from unskew.results.run_tables import CLIENTS, RowBuffer, Summary, best_accuracy, summarise
+from unskew.runner import fingerprints
 from unskew.runner.callbacks import Callback, ProgressDisplay, Round, notify
 from unskew.runner.evaluate_round import Evaluation, RoundScores
 from unskew.runner.more_rounds import adopt_rows
@@ -103,6 +104,7 @@ class RoundLoop:
         federation, engine = self.federation, self.federation.engine
         if manifest is not None:
             self._check_fingerprints(manifest["world"])
+            federation.task.readers_of_rounds.update(manifest.get("readers_of_rounds", ()))
             snap = self.folder.load(manifest, self.store, engine.device)
             if "last_round" not in manifest:  # a checkpoint of the previous version
                 self._check_parts(snap)
@@ -125,7 +127,7 @@ class RoundLoop:
     def _continue_longer(self, snap: Snapshot, manifest: dict[str, Any]) -> None:
         """If the run has more rounds than it was started with: save it as unfinished, then its new settings."""
         if manifest["finished"]:
-            self.folder.save(snap, self.store, self.prepared.fingerprints)
+            self._checkpoint(snap)
         if self.folder.read_config()["rounds"] != self.experiment.rounds:
             self.folder.write_config(self.experiment.resolved(), self._environment, self._about())
         metrics = self.folder.tables["metrics"]
@@ -141,7 +143,7 @@ class RoundLoop:
 
     def _check_fingerprints(self, before: dict[str, str]) -> None:
         """Refuse to resume with other data, another partition or another model."""
-        changed = [name for name, now in self.prepared.fingerprints.items() if before.get(name) != now]
+        changed = fingerprints.changed(before, self.prepared.fingerprints)
         if changed:
             raise UserError(
                 f"{self.folder.path}: expected the {' and '.join(changed)} this run was started with, found "
@@ -222,14 +224,18 @@ class RoundLoop:
         self.folder.write_environment(self._environment | padding)
         self._write_counts()
         self.folder.finish({name: t.cpu() for name, t in final.model.items()})
-        self.folder.save(final, self.store, self.prepared.fingerprints, finished=vars(summary))
+        self._checkpoint(final, finished=vars(summary))
         return Run(
             self.folder.path, summary, self.folder.tables["metrics"].frame(), self.folder.tables["ledger"].frame()
         )
 
+    def _checkpoint(self, snap: Snapshot, finished: dict[str, Any] | None = None) -> None:
+        readers = sorted(self.federation.task.readers_of_rounds)
+        self.folder.save(snap, self.store, self.prepared.fingerprints, finished, readers)
+
     def _save(self, snap: Snapshot) -> None:
         if snap.round != self._saved_round:
-            self.folder.save(snap, self.store, self.prepared.fingerprints)
+            self._checkpoint(snap)
             self._saved_round, self._saved_at = snap.round, time.monotonic()
 
     def _scores(self, snap: Snapshot) -> RoundScores:

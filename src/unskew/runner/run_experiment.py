@@ -105,6 +105,7 @@ def _checkpoint_to_resume(folder: RunFolder, experiment: Experiment, resume: boo
             f"{folder.path}: expected the settings this run was started with, found others: {changes}; "
             "resume with the same settings or choose another --out"
         )
+    _check_recording(folder.path, old, experiment, manifest)
     if not resume:
         raise UserError(
             f"{folder.path} already holds this run, {_progress(manifest, experiment.rounds)}, or choose another --out"
@@ -112,10 +113,24 @@ def _checkpoint_to_resume(folder: RunFolder, experiment: Experiment, resume: boo
     return manifest
 
 
+def _check_recording(folder: Path, old: Experiment, new: Experiment, manifest: dict[str, Any] | None) -> None:
+    """Refuse to record the messages of rounds that are over."""
+    past = range(1, manifest["round"] + 1 if manifest else 1)
+    before = old.record.rounds if old.record.clients in ("all", new.record.clients) else ()
+    if late := sorted({r for r in new.record.rounds if r in past} - set(before)):
+        raise UserError(
+            f"{folder}: record.rounds: round {late[0]} is over and its messages were not recorded; choose another "
+            "--out to run it again and record them"
+        )
+
+
 def _has_all_rounds(manifest: dict[str, Any], experiment: Experiment) -> bool:
-    """Whether a run is finished, also if it is asked for more rounds: after an early stop there are none."""
-    finished = manifest["finished"]
-    return bool(finished) and (manifest["round"] >= experiment.rounds or bool(finished.get("stopped")))
+    """Whether a run is finished, also if it is asked for more rounds: after an early stop there are none.
+
+    A round that was evaluated only because it was the last one may stop no longer run.
+    """
+    finished, due = manifest["finished"], manifest["round"] % experiment.evaluate.every == 0
+    return bool(finished) and (manifest["round"] >= experiment.rounds or bool(finished.get("stopped") and due))
 
 
 def _check_same_code(folder: Path, old: Experiment, new: Experiment) -> None:
@@ -124,7 +139,7 @@ def _check_same_code(folder: Path, old: Experiment, new: Experiment) -> None:
     for name in before.keys() & now.keys():
         if before[name].sha256 != now[name].sha256:
             raise UserError(
-                f"{folder}: {name} was changed since this run was started; its old contents are in "
+                f"{folder}: {before[name].describe()} was changed since this run was started; its old contents are in "
                 f"{folder}/imports/{before[name].copy_name}: restore them or choose another --out"
             )
 

@@ -65,7 +65,7 @@ class Federation:
     def start(self) -> Snapshot:
         """The snapshot before round 1."""
         device = self.engine.device
-        parts = {p.name: s for p in self.method.parts if (s := p.server_init(self.model, self.task))}
+        parts = {p.name: s for p in self.method.parts if (s := p.server_init(self.model, self.task.read_by(p.name)))}
         moved = to_device(parts, device)
         model = {name: tensor.to(device) for name, tensor in self.model.initial.items()}
         return Snapshot(0, model, moved, frozenset(), Ledger())
@@ -198,7 +198,8 @@ class Federation:
         def generator(*key: int | str) -> np.random.Generator:
             return keyed_rng.generator(self.sampling.seed, snap.round, "server", part.name, *key)
 
-        return Server(snap.model, snap.parts.get(part.name, {}), snap.round, self.model, self.task, generator)
+        state, task = snap.parts.get(part.name, {}), self.task.read_by(part.name)
+        return Server(snap.model, state, snap.round, self.model, task, generator)
 
     def apply(self, snap: Snapshot, part: Part, after: Server, hook: str) -> Snapshot:
         """The snapshot with a hook's changes. Only the owner may change the model, and after the merge any part that

@@ -25,7 +25,7 @@ class Prefetch:
         Returns the feed of all its clients, if they fit at once and the round was not prepared before.
         """
         context = self._context
-        if not self._enabled or round in self._plans or round > context.task.rounds:
+        if not self._enabled or round in self._plans or round > context.task.last_round:
             return None
         method, _ = context.at_round(round)
         if any(type(part).streams is not Part.streams for part in method.parts):

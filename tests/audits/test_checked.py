@@ -110,7 +110,7 @@ def test_a_manifest_cannot_point_outside_the_folder(recorded_run: Path, tmp_path
     path.write_text(json.dumps(manifest))
     result = unskew("audit", run, *QUICK)
     assert result.code == 2
-    assert "expected files of messages" in result.err
+    assert "manifest.json is damaged at messages" in result.err
 
 
 def test_a_cached_result_that_does_not_fit_is_computed_again(

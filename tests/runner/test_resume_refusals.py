@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import unskew as us
 from unskew.base.errors import UserError
 from unskew.results import owned_folder
 from unskew.results.run_folder import RunFolder
@@ -218,3 +219,32 @@ def test_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"file: expected a folder, found a file; choose another --out"):
         toys.run(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "text"
+
+
+WRONG = {
+    "round": ["3", -1, None],
+    "folder": ["../other", "checkpoint", 3],
+    "files": [{}, [], {"../../x": "0" * 64}, {"a": 1}],
+    "clients": [{"x": {}}, {"0": {"file": "/etc/passwd", "hash": "0" * 64}}, []],
+    "seen": [None, ["a"], 3],
+    "ledger": [{}, {"bytes_up": "many", "bytes_down": 0, "holders": {}}, 5],
+    "world": [[], {"data": 3}],
+    "finished": [5, "yes"],
+    "kept": [[], {"../model.safetensors": "0" * 64}],
+    "met": [3, {"a": "b"}],
+    "last_round": [[], {"sampled": "x"}],
+    "messages": [[], {"one": {}}, {"1": {"../../x": "0" * 64}}],
+    "readers_of_rounds": [3],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])
+def test_damaged_manifest_is_refused_by_name(key: str, value: object, stopped: Path) -> None:
+    """Of the resumed run and of one that is only read."""
+    path = stopped / "checkpoint" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    for read in (lambda: toys.run(stopped, method="moon", resume=True), lambda: us.load(stopped)):
+        with pytest.raises(UserError) as refused:
+            read()
+        expected = "is damaged: names no checkpoint/" if (key, value) == ("files", {}) else f"is damaged at {key}"
+        assert f"{path} {expected}" in str(refused.value)

@@ -25,18 +25,16 @@ from unskew.base.tensor_codec import to_bytes
 from unskew.base.tree import State, flatten_parts, unflatten_parts
 from unskew.results import owned_folder
 from unskew.results.atomic_write import replace_file
+from unskew.results.manifest import FORMAT, INITIAL_MODEL, REQUIRED, problem_with
 from unskew.results.run_tables import LEDGER, METRICS, TIMES, RowBuffer, Summary
 from unskew.server.client_store import ClientStore
 from unskew.server.snapshot import Snapshot
 from unskew.wire.ledger import Ledger
 
 KIND = "a run"
-FORMAT = 2
-MANIFEST_KEYS = ("round", "folder", "files", "clients", "seen", "ledger", "world", "finished", "kept")
 # For people and other tools; the manifest of a finished run has their hashes.
 RESULT_FILES = ("config.yaml", "about.json", "environment.json", "model.safetensors", "clients.parquet")
 MANIFEST = "checkpoint/manifest.json"
-INITIAL_MODEL = "checkpoint/initial.safetensors"
 STATE = ".state"  # clients' state during a run, if it does not fit into memory
 MESSAGES = "messages"
 CHECKPOINT = re.compile(r"\d{6}(-end)?")  # name of a checkpoint's folder
@@ -232,8 +230,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     version = manifest.get("format") if isinstance(manifest, dict) else None
     if version != FORMAT:
         raise UserError(f"{path}: expected format {FORMAT}, found {version}; use the version of unskew that wrote it")
-    if missing := [key for key in MANIFEST_KEYS if key not in manifest]:
-        raise _damaged(folder, path, f"has no {', '.join(missing)}")
+    if problem := problem_with(manifest):
+        raise _damaged(folder, path, problem)
     return manifest
 
 
@@ -243,7 +241,7 @@ def has_manifest(folder: Path) -> bool:
         manifest = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError):
         return False
-    return isinstance(manifest, dict) and {"format", *MANIFEST_KEYS} <= manifest.keys()
+    return isinstance(manifest, dict) and {"format", *REQUIRED} <= manifest.keys()
 
 
 def check_hashes(folder: Path, hashes: dict[str, str]) -> None:

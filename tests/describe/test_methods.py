@@ -168,3 +168,11 @@ def test_missing_marks_are_refused() -> None:
 
 def test_vertical_bars_in_a_cell_are_escaped() -> None:
     assert method_markdown.markdown_table(("a",), (("|w|",),)).splitlines()[2] == "| &#124;w&#124; |"
+
+
+def test_pages_of_others_are_not_overwritten(tmp_path: Path, unskew: Command) -> None:
+    (tmp_path / "README.md").write_text("# Mine")
+    result = unskew("methods", "--markdown", tmp_path)
+    assert (result.code, "expected a page that this command wrote" in result.err) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    assert (tmp_path / "README.md").read_text() == "# Mine"

@@ -86,13 +86,17 @@ def _print_method(name: str, model: str | None, shape: str | None, classes: int,
 
 
 def _write_markdown(folder: Path) -> None:
-    from unskew.describe.method_markdown import pages
+    from unskew.describe.method_markdown import GENERATED, pages
     from unskew.results.atomic_write import write_output
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--markdown: expected a writable folder, found: {error}") from error
-    for name, text in pages().items():
+    written = pages()
+    for path in (folder / name for name in written if (folder / name).exists()):
+        if not path.read_bytes().startswith(GENERATED.encode()):
+            raise UserError(f"{path}: expected a page that this command wrote, found another; choose another folder")
+    for name, text in written.items():
         write_output(folder / name, text.encode())
     typer.echo(f"pages of all methods written to {folder}")

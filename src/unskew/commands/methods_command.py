@@ -86,7 +86,8 @@ def _print_method(name: str, model: str | None, shape: str | None, classes: int,
 
 
 def _write_markdown(folder: Path) -> None:
-    from unskew.describe.method_markdown import GENERATED, pages
+    from unskew.describe.method_markdown import pages
+    from unskew.describe.method_page import GENERATED
     from unskew.results.atomic_write import write_output
 
     try:

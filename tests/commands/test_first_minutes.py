@@ -60,8 +60,12 @@ def test_completion_of_bash(typed: str, completed: list[str]) -> None:
         ("num-rounds=3", "unknown key num-rounds; did you mean rounds?"),
         ("local.learning_rate=1", "unknown key local.learning_rate; did you mean local.lr?"),
         ("lokal.lr=1", "unknown key lokal; did you mean local?"),
+        ("partition.alpha=1", "this key belongs to partition.name=dirichlet, found partition.name=shards"),
         ("patiens=1", "unknown key patiens; did you mean stop.patience?"),
-        ("method.mu=1", "method.mu: expected method.PART.FIELD, such as method.moon.mu or method.prox.mu"),
+        (
+            "method.mu=1",
+            "no part of fedavg (ce, average) has this setting; there is method.moon.mu and method.prox.mu",
+        ),
         ("zzz=1", "unknown key zzz; allowed: method, rounds"),
     ],
 )
@@ -76,7 +80,7 @@ def test_a_setting_without_its_part(unskew: Command) -> None:
     assert "did you mean method.prox.mu?" in result.err
     result = unskew("run", "quick", "method.prox.mu=1")
     assert "found 'prox'; expected method.PART.FIELD with one of the parts ce, average" in result.err
-    assert "to add the part write method=NAME+prox" in result.err
+    assert "to add the part type method=fedavg+prox" in result.err
 
 
 def test_the_mistake_comes_before_the_choices(unskew: Command) -> None:
@@ -87,9 +91,9 @@ def test_the_mistake_comes_before_the_choices(unskew: Command) -> None:
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("cifar10", "type unskew data download cifar10;"),
-        ("emnist-letters", "type unskew data download emnist-letters;"),
-        ("hapt", "it cannot be downloaded here; unskew data lists how to get every dataset"),
+        ("cifar10", "to download it, type unskew data download cifar10 --data-dir"),
+        ("emnist-letters", "to download it, type unskew data download emnist-letters --data-dir"),
+        ("hapt", "unskew cannot download it; unskew data says how to get it"),
     ],
 )
 def test_a_missing_dataset_says_what_to_type(name: str, advice: str, unskew: Command) -> None:

@@ -288,7 +288,7 @@ def test_a_broken_file_is_refused_with_its_line(text: str, message: str, mine: P
 def test_what_is_no_python_file_is_refused(tmp_path: Path, unskew: Command) -> None:
     for name in ("nowhere.py", str(tmp_path)):
         result = unskew("run", "quick", "--import", name)
-        assert (result.code, "--import: expected a Python file such as mine.py" in result.err) == (2, True)
+        assert (result.code, f"--import {name}: expected a Python file such as mine.py" in result.err) == (2, True)
 
 
 def test_a_part_must_be_a_part() -> None:
@@ -333,3 +333,13 @@ def test_installed_packages_register_by_entry_points(package: dict[str, str], tm
     rows = json.loads(done.stdout.splitlines()[-1])["rows"]
     assert [row["method"] for row in rows] == ["fedavg", "test-fedshrink"]
     assert "package broken: its entry point x in unskew.models failed with ModuleNotFoundError" in done.stderr
+
+
+def test_a_missing_file_of_a_recipe_is_named_with_the_recipe(tmp_path: Path, unskew: Command) -> None:
+    (tmp_path / "own.yaml").write_text("imports: [gone.py]\nextends: quick\n")
+    refused = unskew("run", tmp_path / "own.yaml")
+    assert (refused.code, "own.yaml: imports:" in refused.err, "gone.py: expected a Python file" in refused.err) == (
+        2,
+        True,
+        True,
+    )

@@ -137,7 +137,7 @@ def test_a_cell_whose_code_fails_is_a_failed_run(tmp_path: Path) -> None:
         (lambda: us.compare("quick", methods="fedavg", jobs=0), "jobs: expected at least 1"),
         (
             lambda: us.compare("quick", methods="fedavg", settings={"a": {"data": "mnist"}}, data=toys.dataset()),
-            "data: expected nothing in settings or tune, because data is passed from Python",
+            "settings or tune: data cannot be changed, because data= was passed from Python",
         ),
         (lambda: us.reproduce("fedlmd/table1", methods=[1]), "--methods: expected names"),
         (lambda: us.reproduce("fedlmd/table1", seeds=0.5), "--seeds"),

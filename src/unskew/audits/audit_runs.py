@@ -86,9 +86,12 @@ def audit(
 ) -> AuditResult:
     """Attack the messages that finished runs recorded, save the results in their folders, and write a page.
 
-    runs: a run or its folder, or several; attacks: names such as "ig", by default all;
-    data, model: as passed to `us.run`; show: the progress, None for bars in notebooks and terminals;
-    saved: called after each run with its audit and the folder of its results. `unskew audit --help` has the others.
+    runs: a run or its folder, or several; attacks: names such as "ig", by default all; images: at most so many per
+    message; iterations: by default each attack's own; restarts: tries per image; threat: who attacks, such as "server"
+    or "eavesdropper"; knows: what else the attacker knows, such as ["labels"]; membership: which attack on membership;
+    unroll: local steps to model one by one; at_once: images attacked together; record: a folder for rows of leak.csv;
+    data, model: as passed to `us.run`; show: whether to show the progress; None shows it in notebooks and terminals;
+    saved: called after each run with its audit and the folder of its results.
     """
     several = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str) else [runs]
     if not several:

@@ -8,7 +8,10 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A mistake in the user's input; the command line prints the message without a traceback."""
+    """An error whose message is enough for the user: wrong input, a full disk, a loss that is not finite.
+
+    The command line prints it without a traceback.
+    """
 
 
 class StoppedByUser(Exception):  # noqa: N818

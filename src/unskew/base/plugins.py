@@ -2,7 +2,7 @@
 
 A package declares them in its pyproject.toml, for instance
     [project.entry-points."unskew.methods"]
-    feddyn = "my_package.feddyn"
+    ours = "ours.methods"
 """
 
 from __future__ import annotations

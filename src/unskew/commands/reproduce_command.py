@@ -90,10 +90,10 @@ def reproduce(
         typer.echo("\n".join([*(f"missing: {text}" for text in done.missing), *done.hint, *map(str, done.files)]))
     else:
         _print_table(done, done.comparison)
-    if done.recorded:
-        count = f"{done.finished} runs in " if done.finished or done.failed else ""
-        typer.echo(f"recorded {count}{', '.join(map(str, done.recorded))}", err=True)
-    if done.failed:
+    if done.record_files:
+        count = f"{done.finished_runs} runs in " if done.finished_runs or done.failed_runs else ""
+        typer.echo(f"recorded {count}{', '.join(map(str, done.record_files))}", err=True)
+    if done.failed_runs:
         raise typer.Exit(RUN_FAILED)
 
 

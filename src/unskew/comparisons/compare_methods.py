@@ -97,10 +97,13 @@ def compare(
 
     recipe: the name or path of a recipe, or an Experiment, of which the method and the seed are replaced;
     methods: such as ["fedavg", {"fedprox": {"mu": 0.5}}], or by label as {"two terms": "fedprox+moon"};
+    settings: such as {"alpha 0.1": {"partition.alpha": 0.1}}; tune: such as {"fedprox": {"method.prox.mu": [0.1, 1]}};
     methods, seeds, settings, tune, metric, select: replace keys of the recipe's section `compare`;
     overrides: such as ["local.lr=0.1"]; out: the folder, by default runs/compare-RECIPE;
-    data, model: as for `us.run`; with them, or with a method defined in a notebook, the runs share this process;
-    show: the progress, None for a bar in notebooks and terminals, False for nothing.
+    jobs: parallel runs, by default one per core, six on a GPU;
+    data, model: as for `us.run`; with them, or with a method defined in a notebook, all cells run one after another in
+    this process; data_dir: dataset folder, by default $UNSKEW_DATA;
+    show: whether to show the progress; None shows it in notebooks and terminals.
     """
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs: expected at least 1, found {jobs!r}")
@@ -119,7 +122,8 @@ def compare(
     passed = [name for name, value in (("data", data), ("model", model)) if value is not None]
     for changes in (*grid.compare.settings.values(), *grid.compare.tune.values()):
         if clash := next((key for key in changes if key.partition(".")[0] in passed and "augment" not in key), None):
-            raise UserError(f"{clash}: expected nothing in settings or tune, because {clash} is passed from Python")
+            section = clash.partition(".")[0]
+            raise UserError(f"settings or tune: {clash} cannot be changed, because {section}= was passed from Python")
     if metric and grid.compare.select:
         raise UserError(
             "metric: with select the metric is always the test accuracy at the selected round; drop one of the two"
@@ -159,7 +163,10 @@ def run_comparison(
     data_dir: Path | None = None,
     audit: AuditGrid | None = None,
 ) -> Comparison:
-    """Run a grid and write its answers. audit: attacks the runs; returns a section for the report and its own page."""
+    """Run a grid and write its table and report.
+
+    audit: attacks the runs; returns a section for the report and a page of its own.
+    """
     table = run_grid.run(grid, out, progress, jobs=jobs, data=data, model=model, data_dir=data_dir)
     audit_section, audit_page = audit(out, table) if audit else (None, None)
     return Comparison(out, table, run_grid.write_report(table, out, audit_section), audit_page)

@@ -14,11 +14,11 @@ from unskew.base.paths import MARKER
 from unskew.results import owned_folder
 from unskew.results.run_folder import has_manifest
 
-KIND = "a grid of runs"
+KIND = "a comparison"
 CELLS = "cells"  # the subfolder with all runs
 LOCK_TIMEOUT = 20.0  # seconds; a killed comparison, or one of its workers, needs time to notice and to save
 LOG = "workers.log"
-ANSWERS = (LOG, "table.csv", "table.md", "table.tex", "finding.txt", "report.html")
+OUTPUT_FILES = (LOG, "table.csv", "table.md", "table.tex", "finding.txt", "report.html")
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def lock_folder(out: Path) -> Iterator[IO[bytes]]:
     try:
         owned_folder.mark(out, KIND)
         for path in out.iterdir():
-            if path.is_symlink() and path.name in ANSWERS:
+            if path.is_symlink() and path.name in OUTPUT_FILES:
                 path.unlink()  # its target may be someone else's file
         try:
             with _open_log(out) as log:

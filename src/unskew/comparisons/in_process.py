@@ -1,4 +1,4 @@
-"""Runs cells in this process, one after another: for data, models and methods that other processes cannot have."""
+"""Runs cells in this process, one after another: for data, models and methods that worker processes cannot import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from unskew.data import Dataset
 
 
-class _CellDisplay:
+class _ForwardProgress:
     """Passes the progress of one run on to that of the grid."""
 
     def __init__(self, cell: Cell, progress: GridProgress) -> None:
@@ -68,7 +68,7 @@ def run_in_process(
                     data=data,
                     model=model,
                     data_dir=data_dir,
-                    show=_CellDisplay(cell, progress),
+                    show=_ForwardProgress(cell, progress),
                 )
             except UserError as error:
                 why = failed[cell.name] = str(error)

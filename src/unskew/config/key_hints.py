@@ -53,7 +53,7 @@ def suggest_keys(key: str, schema: type[BaseModel], allowed: Iterable[str]) -> l
     if word in OTHER_NAMES:
         return [OTHER_NAMES[word]]
     known = sorted(dict.fromkeys(dotted_keys_of(schema)), key=_rank)
-    same = [name for name in known if _last(name) == word][:1]
+    same = [name for name in known if _last(name) == word and name != key][:1]
     of_parts = [name for name in part_keys() if _last(name) == word]
     if same or of_parts:
         return (same + of_parts if len(of_parts) <= FEW else same or of_parts)[:3]

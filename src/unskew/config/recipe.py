@@ -138,7 +138,7 @@ def _import_own(raw: dict[str, Any], path: Path, children: tuple[Path, ...]) -> 
             f"{path}: imports: a recipe in a folder of runs may come from others, so nothing that it names is "
             "imported; use --import, or copy the recipe to a folder of your own"
         )
-    import_files(path.parent / file for file in files)
+    import_files((path.parent / file for file in files), f"{path}: imports:")
 
 
 def _in_folder_of_runs(recipe: Path) -> bool:
@@ -207,21 +207,26 @@ def _set_part(spec: Any, path: str, value: Any) -> list[Any]:
     name, dot, field = path.partition(".")
     parts = list(method_registry.resolve(spec))
     if not dot and not method_registry.is_known(name):
-        raise UserError(_explain_part(path, name, parts))
+        raise UserError(_explain_part(path, name, spec, parts))
     wanted = [name] if name in parts else list(method_registry.resolve(name))
     if not dot or not set(wanted) <= set(parts):
-        raise UserError(_explain_part(path, name, parts))
+        raise UserError(_explain_part(path, name, spec, parts))
     return [*([spec] if isinstance(spec, str | dict) else spec), {name: {field: value}}]
 
 
-def _explain_part(path: str, name: str, parts: list[str]) -> str:
+def _explain_part(path: str, name: str, spec: Any, parts: list[str]) -> str:
     """Why `method.<path>` is no setting of a method with these parts."""
     field = path.rpartition(".")[2]
     if keys := [key for key in part_keys(parts) if key.rpartition(".")[2] == field]:
         return f"method.{path}: this method has no part {name!r}; did you mean {' or '.join(keys)}?"
+    method = method_registry.label(spec)
     if keys := [key for key in part_keys() if key.rpartition(".")[2] == path]:
-        return f"method.{path}: expected method.PART.FIELD, such as {' or '.join(keys[:3])}"
-    advice = f"; to add the part write method=NAME+{name}" if method_registry.is_known(name) else ""
+        part = keys[0].split(".")[1]
+        return (
+            f"method.{path}: no part of {method} ({', '.join(parts)}) has this setting; there is "
+            f"{' and '.join(keys[:3])}: to add such a part type method={method}+{part} {keys[0]}=..."
+        )
+    advice = f"; to add the part type method={method}+{name}" if method_registry.is_known(name) else ""
     return f"method.{path}: {expected_one_of(parts, name, 'method.PART.FIELD with one of the parts')}{advice}"
 
 
@@ -231,6 +236,8 @@ def _explain(error: Any, schema: type[BaseModel]) -> str:
     if error["type"] == "extra_forbidden":
         known = _allowed_keys(schema, path[:-1])
         key, section = ".".join(_without_tags(path)), ".".join(_without_tags(path)[:-1])
+        if kinds := _kinds_with(schema, path):
+            return f"{key}: this key belongs to {section}.name={' or '.join(kinds)}, found {section}.name={path[1]}"
         meant = suggest_keys(key, schema, known)
         hint = f"; did you mean {' or '.join(meant)}? A" if meant else "; a"
         return f"unknown key {key}{hint}llowed{f' in {section}' if section else ''}: {', '.join(known)}"
@@ -268,6 +275,13 @@ def _allowed_keys(model: type[BaseModel], path: list[str]) -> list[str]:
         if candidates:
             model = candidates[0]
     return list(model.model_fields)
+
+
+def _kinds_with(schema: type[BaseModel], path: list[str]) -> list[str]:
+    """The kinds of a section that have a key which the chosen kind has not."""
+    if len(path) != 3 or path[0] not in schema.model_fields:
+        return []
+    return [_tag(kind) for kind in _section_kinds(schema, path[:1]) if path[2] in kind.model_fields]
 
 
 def _section_kinds(model: type[BaseModel], path: list[str]) -> list[type[BaseModel]]:

@@ -26,7 +26,7 @@ from unskew.engines import engine_registry
 from unskew.protocol import method_registry
 
 PROVIDED = r"^(part|model|dataset|engine) .+$"
-PREFIX = "unskew_import_"  # of the module names of imported files, which must not hide other modules
+PREFIX = "unskew_import_"  # of the module names of imported files, so that they hide no other module
 
 
 class UsedFile(ConfigSection):
@@ -36,7 +36,7 @@ class UsedFile(ConfigSection):
     sha256: str = Field(
         "",
         pattern="^([0-9a-f]{64})?$",
-        description="of its contents; of a notebook or the started script, of the definitions",
+        description="of the file; for a notebook or the started script, of the code of what it provides",
     )
     provides: tuple[Annotated[str, Field(pattern=PROVIDED)], ...] = Field(
         description="such as: part shrink, model tiny, dataset ward"
@@ -57,16 +57,16 @@ class UsedFile(ConfigSection):
         return self.file or "a notebook or an interactive session"
 
 
-def import_files(files: Iterable[str | Path]) -> None:
-    """Import Python files, each once per process, so that what they register has a name."""
+def import_files(files: Iterable[str | Path], named_by: str = "--import") -> None:
+    """Import Python files, each once per process, so that what they register has a name. named_by: for errors."""
     for file in files:
-        _import_file(Path(file).expanduser().resolve(), str(file))
+        _import_file(Path(file).expanduser().resolve(), f"{named_by} {file}")
 
 
 @cache
 def _import_file(path: Path, given: str) -> ModuleType:
     if not path.is_file() or path.suffix != ".py":
-        raise UserError(f"--import: expected a Python file such as mine.py, found {given!r}; check the path")
+        raise UserError(f"{given}: expected a Python file such as mine.py, found none; check the path")
     name = PREFIX + hashlib.sha256(str(path).encode()).hexdigest()[:8] + "_" + path.stem
     if name in sys.modules:  # by another spelling of its path
         return sys.modules[name]
@@ -75,7 +75,7 @@ def _import_file(path: Path, given: str) -> ModuleType:
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     loaded, _BYTES[path] = set(sys.modules), path.read_bytes()
-    if str(path.parent) not in sys.path:  # at the end: its neighbours can be imported, and hide nothing
+    if str(path.parent) not in sys.path:  # at the end: files next to it can be imported but hide no module
         sys.path.append(str(path.parent))
     try:
         spec.loader.exec_module(module)
@@ -87,10 +87,10 @@ def _import_file(path: Path, given: str) -> ModuleType:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else (lines or [None])[-1]
         where = f", line {line}" if line else ""
-        raise UserError(f"--import {given}{where}: {type(error).__name__}: {error}") from error
+        raise UserError(f"{given}{where}: {type(error).__name__}: {error}") from error
     except SystemExit as error:
         del sys.modules[name]
-        raise UserError(f"--import {given}: it calls exit({error.code!r}); remove that line") from error
+        raise UserError(f"{given}: it calls exit({error.code!r}); remove that line") from error
     _NEIGHBOURS[name] = _neighbours(module, loaded)
     for neighbour in _NEIGHBOURS[name]:
         _BYTES.setdefault(neighbour, neighbour.read_bytes())

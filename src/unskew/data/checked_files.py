@@ -43,17 +43,18 @@ def missing_files_error(name: str, root: Path, choices: Sequence[Sequence[Path]]
     return UserError(
         f"{name}: expected its files under {root}, found no complete copy; missing (one complete folder is enough):\n"
         + "\n".join(lines)
-        + f"\n{how_to_get(name)}, or {DATASET_FOLDER_HINT}"
+        + f"\n{how_to_get(name, root)}; if you have it elsewhere, {DATASET_FOLDER_HINT}"
     )
 
 
-def how_to_get(name: str) -> str:
+def how_to_get(name: str, root: Path) -> str:
     """What to type for a dataset that is missing."""
     from unskew.data.archives import remote_files  # which imports this module
 
     dataset = "emnist" if name.startswith("emnist-") else name
-    download = f"type unskew data download {name}" if dataset in remote_files() else "it cannot be downloaded here"
-    return f"{download}; unskew data lists how to get every dataset"
+    if dataset in remote_files():
+        return f"to download it, type unskew data download {name} --data-dir {root}"
+    return "unskew cannot download it; unskew data says how to get it"
 
 
 def check_labels(path: Path, y: np.ndarray, classes: int, first: int = 0) -> None:

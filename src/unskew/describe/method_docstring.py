@@ -95,10 +95,10 @@ def _without_replaced_equations(module: str, used: list[type[Part]]) -> MethodDo
     source = read(used[0])
     classes = [cls for cls in vars(sys.modules[module]).values() if isinstance(cls, type) and issubclass(cls, Part)]
     own = [cls for cls in classes if cls.__module__ == module]
-    used_numbers = set().union(*(_numbers_in_comments(inspect.getsource(cls)) for cls in used))
-    replaced_numbers = (
-        set().union(*(_numbers_in_comments(inspect.getsource(cls)) for cls in own if cls not in used)) - used_numbers
-    )
+    inherited = {base for cls in used for base in cls.__mro__ if base in own}
+    used_numbers = set().union(*(_numbers_in_comments(inspect.getsource(cls)) for cls in inherited))
+    others = [cls for cls in own if cls not in inherited]
+    replaced_numbers = set().union(*(_numbers_in_comments(inspect.getsource(cls)) for cls in others)) - used_numbers
     return replace(
         source, equations=tuple(line for line in source.equations if equation_number(line) not in replaced_numbers)
     )

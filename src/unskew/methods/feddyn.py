@@ -1,14 +1,14 @@
-"""FedDyn (Acar et al. 2021): dynamic regularisation, which moves the clients' optima to that of all of them.
+"""FedDyn (Acar et al. 2021): change each client's objective so that its optimum agrees with the global one.
 
     (1)  L(w) = L_FedAvg(w) + alpha ( <d_k, w> + 1/2 ||w - w^t||^2 )   over the trained tensors, w^t and d_k constant
-    (2)  d_k <- d_k + (w_k - w^t)                         of the clients in S; the sum of all their own updates
+    (2)  d_k <- d_k + (w_k - w^t)                         of the clients in S; the sum of client k's updates so far
     (3)  s <- s + 1/K sum_{k in S} (w_k - w^t)            = mean of all K clients' d_k
     (4)  w^{t+1} = 1/|S| sum_{k in S} w_k + s
 
 Paper: Acar, Zhao, Matas, Mattina, Whatmough, Saligrama, "Federated Learning Based on Dynamic Regularization",
 ICLR 2021.
-The paper keeps gradients: its g_k is -alpha d_k and its h is -alpha s, so that where clients and server agree, the
-gradients of all clients add up to 0. d_k and s start at 0. The mean in (4) is uniform as in the paper, whatever
+The paper keeps gradients: its g_k is -alpha d_k and its h is -alpha s, so that at a common fixed point the
+clients' gradients add up to 0. d_k and s start at 0. The mean in (4) is uniform as in the paper, whatever
 `weights` says. Running statistics take the plain mean.
 Differs: alpha is the same for all clients; for clients of unequal size the authors' code divides it by their share.
 """
@@ -29,7 +29,7 @@ from unskew.protocol.step_view import View
 
 @part("dyn")
 class DynamicRegularisation(Part):
-    """Adds up each client's updates, penalises repeating them, and adds their mean to the model."""
+    """Adds up each client's updates, as a linear term of its loss and as a correction of the mean model."""
 
     alpha: float = Field(0.01, gt=0, description="strength; 0.01 in the authors' script for CIFAR-10")
 

@@ -4,7 +4,7 @@
     (2)  m <- beta1 m + (1 - beta1) D,   m_0 = 0
     (3)  FedAdam      v <- beta2 v + (1 - beta2) D^2
          FedYogi      v <- v - (1 - beta2) D^2 sign(v - D^2)
-         FedAdagrad   v <- v + D^2                              v_0 = tau^2
+         FedAdagrad   v <- v + D^2                              v_0 = tau^2 for all three
     (4)  w^{t+1} = w^t + eta m / (sqrt(v) + tau)
 
 Paper: Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan, "Adaptive Federated Optimization", ICLR 2021.
@@ -50,7 +50,7 @@ class ServerOptimiser(Part):
         return server.replace(model=new, part_state={"m": m, "v": v})
 
     def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
-        """The next v."""
+        """v after this round; square: the squared mean update."""
         raise NotImplementedError
 
 
@@ -70,15 +70,8 @@ class ServerAdam(ServerOptimiser):
 
 
 @part("server-yogi")
-class ServerYogi(ServerOptimiser):
+class ServerYogi(ServerAdam):
     """Yogi on the server: v changes by at most a share of the squared update, however large v is."""
-
-    lr: float = Field(
-        0.01, gt=0, description="eta, the server's learning rate; own choice, the paper searches it for each task"
-    )
-    beta1: float = Field(0.9, ge=0, lt=1, description="momentum; 0.9 in the paper")
-    beta2: float = Field(0.99, ge=0, lt=1, description="decay of v; 0.99 in the paper")
-    tau: float = Field(1e-3, gt=0, description="adaptivity, a larger one is closer to momentum; 0.001 in the paper")
 
     def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
         return v - (1 - self.beta2) * square * (v - square).sign()  # (3)

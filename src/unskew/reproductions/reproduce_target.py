@@ -47,14 +47,14 @@ class Reproduction:
 
     target: str
     folder: Path
-    frame: pd.DataFrame  # of a table a row per cell; of a figure what it draws
+    frame: pd.DataFrame  # one row per cell of a table, or what a figure draws
     files: tuple[Path, ...]
     missing: tuple[str, ...]
     comparison: PaperComparison | None = None  # of a table
-    failed: int = 0  # runs
+    failed_runs: int = 0
     rerun: str = ""  # the command that runs what is not recorded
-    recorded: tuple[Path, ...] = ()  # files that `record` wrote
-    finished: int = 0  # runs behind it
+    record_files: tuple[Path, ...] = ()  # that `record` wrote
+    finished_runs: int = 0
 
     @property
     def hint(self) -> list[str]:
@@ -62,7 +62,7 @@ class Reproduction:
         return [f"to run what is missing: {self.rerun}"] if self.missing and self.rerun else []
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer of `--json`."""
+        """The dictionary that `--json` prints."""
         rerun = {"rerun": self.rerun, "play": self.rerun}  # `play` is the old key, for one version
         if self.comparison is None:
             files = [str(path) for path in self.files]
@@ -107,7 +107,11 @@ def reproduce(
 ) -> Reproduction | pd.DataFrame:
     """Run a table or figure of a paper, or read its recorded rows; without a target, list all of them.
 
-    target: such as "fedlmd/table3-lda". `unskew reproduce --help` describes the options.
+    target: such as "fedlmd/table3-lda"; only: columns of the table by label; methods, seeds, rounds: instead of the
+    paper's; draws: seeds of the split, to run all cells on each split; preset: "paper" for its text, "released" for the
+    authors' code; overrides: such as ["precision=tf32"]; jobs: parallel runs; out, runs: folders of the results and of
+    the runs; record: add finished runs to this folder's CSV files; recorded: run nothing, show rows of this folder;
+    show: whether to show the progress; None shows it in notebooks and terminals.
     """
     root = Path(data_dir) if data_dir else None
     if target is None:
@@ -131,11 +135,11 @@ def reproduce(
         _figure(chosen.name)
     done = run_target.run_cells(plan, run_folder, grid_progress(show), jobs=jobs, data_dir=root)
     if chosen.is_figure:
-        answer = _write_figure(_add_failures(plan, done), run_target.figure_data(plan, done), results)
+        made = _write_figure(_add_failures(plan, done), run_target.figure_data(plan, done), results)
     else:
-        answer = _write_table(plan, done, results, report=True)
+        made = _write_table(plan, done, results, report=True)
     files = _record(plan, done, results, Path(record)) if record is not None else []
-    return replace(answer, failed=len(done.failed), recorded=tuple(files), finished=len(done.finished))
+    return replace(made, failed_runs=len(done.failed), record_files=tuple(files), finished_runs=len(done.finished))
 
 
 def _from_records(
@@ -154,8 +158,8 @@ def _from_records(
     else:
         plan, done = read_recorded.read(target, options, folder)
         data = run_target.figure_data(plan, done)
-    answer = replace(_write_figure(plan, data, out), rerun=rerun)
-    return answer if record is None else replace(answer, recorded=tuple(_copy_figure(target, out, Path(record))))
+    made = replace(_write_figure(plan, data, out), rerun=rerun)
+    return made if record is None else replace(made, record_files=tuple(_copy_figure(target, out, Path(record))))
 
 
 def _figure(name: str) -> PaperFigure:

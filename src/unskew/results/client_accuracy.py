@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def by_label_shares(confusion: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def accuracy_by_label_shares(confusion: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Percent by client: the accuracy on each class, weighted by the client's share of that class.
 
     confusion: [C, C] of the test set, true class by prediction; counts: [K, C] rows of the clients. Classes without
     test rows are left out; NaN for a client that has no others.
 
-    >>> by_label_shares(np.array([[9, 1], [5, 5]]), np.array([[10, 0], [1, 3]])).tolist()
+    >>> accuracy_by_label_shares(np.array([[9, 1], [5, 5]]), np.array([[10, 0], [1, 3]])).tolist()
     [90.0, 60.0]
     """
     rows = confusion.sum(1)
@@ -28,7 +28,7 @@ def by_label_shares(confusion: np.ndarray, counts: np.ndarray) -> np.ndarray:
         return (known * by_class).sum(1) / known.sum(1)
 
 
-def by_owner(confusions: np.ndarray) -> np.ndarray:
+def accuracy_on_own_rows(confusions: np.ndarray) -> np.ndarray:
     """Percent by client on its own test rows. confusions: [K, C, C]; NaN for a client without test rows."""
     with np.errstate(invalid="ignore"):
         return 100 * np.trace(confusions, axis1=1, axis2=2) / confusions.sum((1, 2))

@@ -1,7 +1,7 @@
 """Folders that unskew may write to: new or empty ones, and those with its marker file, which it writes first.
 
-A kill at any moment therefore leaves a folder that is recognised, and a folder with files of others is never taken for
-ours, whatever their names are.
+A kill at any moment therefore leaves a folder that is recognised, and a folder with other files is never treated
+as one of unskew, whatever their names are.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from unskew.client.round import with_private
 from unskew.data import Dataset
 from unskew.data.split_cache import ClientRowNumbers
 from unskew.engines.engine import ConfusionScore, TestRows, sum_scores
-from unskew.results.client_accuracy import by_label_shares, by_owner
+from unskew.results.client_accuracy import accuracy_by_label_shares, accuracy_on_own_rows
 from unskew.server.federation import Federation
 from unskew.server.snapshot import Snapshot
 from unskew.wire.requests_and_replies import Received
@@ -23,7 +23,7 @@ from unskew.wire.requests_and_replies import Received
 
 @dataclass(frozen=True)
 class RoundScores:
-    """What an evaluation found."""
+    """Confusions and losses by split, and accuracies by client."""
 
     splits: dict[str, ConfusionScore] = field(default_factory=dict)
     clients: dict[int, float] = field(default_factory=dict)  # accuracy in percent
@@ -56,7 +56,7 @@ class Evaluation:
         self._federation, self._scored = federation, scored
 
     def scores(self, snap: Snapshot) -> RoundScores:
-        """Scores on every split, with private tensors added up over the clients of the round."""
+        """Scores on every split. If clients keep private tensors, the scores of all answering clients are added up."""
         federation = self._federation.at_round(snap.round)
         received = federation.received(snap)
         models: dict[int | None, Received] = {None: received}
@@ -76,9 +76,9 @@ class Evaluation:
         by_client: dict[int, float] = {}
         for owner, score in scores.items():
             if scored.own_rows:
-                values = by_owner(score.by_owner.numpy()[: len(scored.clients)])
+                values = accuracy_on_own_rows(score.by_owner.numpy()[: len(scored.clients)])
             else:
-                values = by_label_shares(score.pooled.confusion.numpy(), scored.counts)
+                values = accuracy_by_label_shares(score.pooled.confusion.numpy(), scored.counts)
             accuracies = dict(zip(scored.clients, values.tolist()))
             by_client |= accuracies if owner is None else {k: v for k, v in accuracies.items() if k == owner}
         return {k: value for k, value in by_client.items() if value == value}

@@ -1,4 +1,4 @@
-"""Fingerprints of data, split and network, which a resume compares: settings do not tell their contents."""
+"""Fingerprints of data, split and network for a resume, because the settings do not determine their contents."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from unskew.data.split_cache import ClientRowNumbers
 from unskew.models.model import Model
 from unskew.wire.ledger import fingerprint
 
-NEW = ("test rows", "network")  # which runs of the version before have not
+ADDED_LATER = ("test rows", "network")  # runs saved by older versions lack these
 LIBRARIES = ("torch.", "unskew.", "torchvision.", "timm.")
 
 
-def of_data(dataset: Dataset) -> dict[str, str]:
+def data_fingerprints(dataset: Dataset) -> dict[str, str]:
     """Of the training rows, and of everything else in a dataset that may change a result."""
     train, others = dataset.train, [dataset.test, *([dataset.validation] if dataset.validation else [])]
     tensors = {f"{i}/{key}": getattr(split, key) for i, split in enumerate(others) for key in ("x", "y")}
@@ -30,14 +30,14 @@ def of_data(dataset: Dataset) -> dict[str, str]:
     return {"data": fingerprint({"x": train.x, "y": train.y}), "test rows": fingerprint(tensors)}
 
 
-def of_partition(parts: ClientRowNumbers) -> dict[str, str]:
+def split_fingerprint(split: ClientRowNumbers) -> dict[str, str]:
     """Of the clients' rows."""
-    rows = [parts.rows[k] for k in clients_for_statistics(len(parts.rows))]
+    rows = [split.rows[k] for k in clients_for_statistics(len(split.rows))]
     sizes = torch.tensor([len(row) for row in rows])
     return {"partition": fingerprint({"sizes": sizes, "rows": torch.from_numpy(np.concatenate(rows))})}
 
 
-def of_model(model: Model, custom: nn.Sequential | None) -> dict[str, str]:
+def model_fingerprints(model: Model, custom: nn.Sequential | None) -> dict[str, str]:
     """Of names and shapes, and of a network from Python also its layers and the code of its own classes.
 
     Initial weights may differ: those of a run are in its folder.
@@ -54,4 +54,4 @@ def of_model(model: Model, custom: nn.Sequential | None) -> dict[str, str]:
 
 def changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
     """The names of fingerprints that differ."""
-    return [name for name, value in now.items() if before.get(name, value if name in NEW else "") != value]
+    return [name for name, value in now.items() if before.get(name, value if name in ADDED_LATER else "") != value]

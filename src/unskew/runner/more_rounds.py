@@ -17,7 +17,7 @@ def is_longer(old: Experiment, new: Experiment) -> bool:
 
 
 def reasons_against(old: Experiment, new: Experiment, manifest: dict[str, Any] | None) -> list[str]:
-    """What in the past rounds depends on `rounds`, by the name of its setting."""
+    """Why the finished rounds would be others in the longer run; empty if they would not."""
     if manifest is None:
         return []
     reasons = []
@@ -32,7 +32,7 @@ def reasons_against(old: Experiment, new: Experiment, manifest: dict[str, Any] |
 
 
 def adopt_rows(metrics: pd.DataFrame, run: str, experiment: Experiment) -> pd.DataFrame:
-    """The rows of the shorter run as the longer one would have written them: it evaluates no round that is not due."""
+    """The rows of the shorter run without the extra evaluation of its last round, under the longer run's name."""
     due = (metrics["round"] % experiment.evaluate.every == 0) | (metrics["round"] == experiment.rounds)
     scores = metrics["split"].isin(("test", "validation"))
     return metrics[due | ~scores].assign(run=run).reset_index(drop=True)

@@ -114,7 +114,11 @@ def prepare(
     )
     store = ClientStore(context.newcomer_state, _storage(context, sampling, state_dir))
     rows = ComputedPerClient(lambda k: len(parts.rows[k]))
-    prints = fingerprints.of_data(dataset) | fingerprints.of_partition(parts) | fingerprints.of_model(net, model)
+    prints = (
+        fingerprints.data_fingerprints(dataset)
+        | fingerprints.split_fingerprint(parts)
+        | fingerprints.model_fingerprints(net, model)
+    )
     keep_freed_memory()
     # The engine last: it may fork, and a failure above must not leave processes behind.
     engine = engines.make(experiment.engine.name, context, experiment.engine.workers or core_count())
@@ -132,9 +136,9 @@ def check_same_inputs(
     """Refuse data or a network from Python that are not those of a finished run; settings cannot tell."""
     now: dict[str, str] = {}
     if data is not None:
-        now |= fingerprints.of_data(_augmented(experiment, read_data(experiment, None, data)))
+        now |= fingerprints.data_fingerprints(_augmented(experiment, read_data(experiment, None, data)))
     if model is not None:
-        now |= fingerprints.of_model(Model(model, "custom", torch.float32, experiment.model.batchnorm), model)
+        now |= fingerprints.model_fingerprints(Model(model, "custom", torch.float32, experiment.model.batchnorm), model)
     if changed := fingerprints.changed(manifest["world"], now):
         raise UserError(
             f"{folder}: expected the {' and '.join(changed)} that this finished run was started with, found other "

@@ -18,6 +18,9 @@ Direction = Literal["up", "down"]
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
+BUFFERS = "statistics"  # running statistics that a method sends apart from the weights; FedAvg sends them with these
+
+
 @dataclass(frozen=True)
 class HyperParameter:
     """One hyper-parameter."""
@@ -65,7 +68,7 @@ class MethodDescription:
         """What leaves a client in addition to the model, by kind; "nothing" for FedAvg."""
         kinds: dict[str, list[str]] = {}
         for flow in self.flows:
-            if flow.extra and flow.direction == "up":
+            if flow.extra and flow.direction == "up" and flow.name != BUFFERS:
                 kinds.setdefault(flow.kind, []).append(flow.name)
         words = [kind if names == [kind] else f"{kind} {', '.join(names)}" for kind, names in kinds.items()]
         return "; ".join(words) or "nothing"

@@ -93,9 +93,9 @@ def test_the_finding_names_the_methods_within_the_interval() -> None:
     )
     assert finding_text(comparison, "") == (
         "No clear winner: moon has the highest mean, but fedavg and fedprox may be as good. moon reaches 63.2 % "
-        "(mean of the last ten rounds); its paired lead over fedavg is +1.2 points, interval −67.5 to +69.9 over 2 "
-        "seeds (95 %, Bonferroni-corrected for 3 comparisons). It is clearly ahead of bad only. More seeds would "
-        "narrow the intervals; until then fedavg, the simplest, is not ruled out."
+        "(mean of the last ten rounds); its paired lead over fedavg is +1.2 points, with an interval wider than the "
+        "scale over 2 seeds (95 %, Bonferroni-corrected for 6 pairs of methods). It is clearly ahead of bad only. More "
+        "seeds would narrow the intervals; until then fedavg, the simplest, is not ruled out."
     )
 
 

@@ -24,19 +24,19 @@ def test_a_clear_leader_is_named_with_margin_and_interval():
 
 
 def test_the_narrowest_of_several_clear_leads_is_reported():
-    """Over scaffold 20, 17.2, 23.4: mean 20.2, std 3.1, t at 97.5 % 6.205, half width 11.1; larger and less sure."""
+    """Over scaffold 20, 17.2, 23.4: mean 20.2, std 3.1, t at 1 - 0.05/6 7.65, half width 13.7: larger, less sure."""
     shaky = {0: 40.0, 1: 44.0, 2: 37.0}
     result = finding(CLEAR | {"scaffold": shaky}, "final")
     assert result.headline == "moon is clearly ahead, by 10.0 points."
-    assert "over scaffold it is at least +9.1 " in result.detail
-    assert "(95 %, Bonferroni-corrected for 2 comparisons)" in result.detail
+    assert "over scaffold it is at least +6.5 " in result.detail
+    assert "(95 %, Bonferroni-corrected for 3 pairs of methods)" in result.detail
 
 
 def test_overlap_means_no_clear_winner():
     result = finding(LEVEL, "best")
     assert result.headline == "No clear winner: moon has the highest mean, but fedavg may be as good."
     assert "It is clearly ahead of scaffold only." in result.detail
-    assert "over 3 seeds (95 %, Bonferroni-corrected for 2 comparisons)" in result.detail
+    assert "over 3 seeds (95 %, Bonferroni-corrected for 3 pairs of methods)" in result.detail
     assert "best round" in result.detail
     assert result.detail.endswith("until then fedavg, the simplest, is not ruled out.")
 
@@ -102,3 +102,11 @@ def test_with_one_common_seed_the_margin_is_that_of_the_seed() -> None:
 
 def test_without_a_common_seed_nothing_is_compared() -> None:
     assert "no seed in common" in finding({"a": {0: 80.0}, "b": {1: 30.0}}, "best").headline
+
+
+def test_equal_methods_are_called_equal() -> None:
+    scores = {0: 50.0, 1: 61.2}
+    result = finding({"fedavg": scores, "fedprox": dict(scores), "moon": dict(scores)}, "best")
+    assert result.headline == "No difference: fedavg, fedprox and moon have the same accuracy with each of 2 seeds."
+    assert "more seeds would not separate them" in result.detail
+    assert "with the only common seed" in finding({"fedavg": {0: 50.0}, "moon": {0: 50.0}}, "best").headline

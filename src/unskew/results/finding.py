@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import comb
 from statistics import fmean
 
 from unskew.results.format_numbers import listed, points
-from unskew.results.statistics import CONFIDENCE, Difference, Scores, common, difference, mean_and_std, verdict
+from unskew.results.statistics import (
+    ROUNDING,
+    Difference,
+    Scores,
+    common,
+    difference,
+    mean_and_std,
+    shared_confidence,
+    verdict,
+)
 
 BASELINE = "fedavg"
 METRICS = {
@@ -41,8 +51,10 @@ def finding(scores: Mapping[str, Scores], metric: str) -> Finding:
     result = verdict(scores)
     lead, mean = result.leader, fmean(scores[result.leader].values())
     rivals = sorted((name for name in scores if name != lead), key=lambda name: -fmean(scores[name].values()))
-    share = 1 - (1 - CONFIDENCE) / len(rivals)
+    share = shared_confidence(len(scores))
     gaps = {name: difference(scores[lead], scores[name], share) for name in rivals}
+    if all(abs(scores[lead][seed] - scores[name][seed]) < ROUNDING for name in rivals for seed in scores[lead]):
+        return _all_equal(lead, rivals, mean, metric, len(scores[lead]))
     reached = f"{lead} reaches {mean:.1f} % ({METRICS[metric]})"
     if gaps[rivals[0]].pairs < 2:
         return _one_seed(lead, reached, rivals[0], gaps[rivals[0]].mean)
@@ -51,7 +63,7 @@ def finding(scores: Mapping[str, Scores], metric: str) -> Finding:
         also = "" if least == rivals[0] else f"; over {least} it is at least {points(gaps[least].low)}"
         return Finding(
             f"{lead} is clearly ahead, by {gaps[rivals[0]].mean:.1f} points.",
-            f"{reached}; {_lead(rivals[0], gaps[rivals[0]])}{also}{_correction(len(rivals))}.",
+            f"{reached}; {_lead(rivals[0], gaps[rivals[0]])}{also}{_correction(len(scores))}.",
         )
     behind = [name for name in rivals if name not in result.tied]
     clearly = f" It is clearly ahead of {listed(behind)} only." if behind else ""
@@ -59,7 +71,7 @@ def finding(scores: Mapping[str, Scores], metric: str) -> Finding:
     tied = sorted(result.tied, key=lambda name: -fmean(scores[name].values()))
     return Finding(
         f"No clear winner: {lead} has the highest mean, but {listed(tied)} may be as good.",
-        f"{reached}; {_lead(tied[0], gaps[tied[0]])}{_correction(len(rivals))}.{clearly} "
+        f"{reached}; {_lead(tied[0], gaps[tied[0]])}{_correction(len(scores))}.{clearly} "
         f"More seeds would narrow the intervals{simple}.",
     )
 
@@ -92,5 +104,15 @@ def _lead(rival: str, gap: Difference) -> str:
     return f"its paired lead over {rival} is {points(gap.mean)} points, {_interval(gap)} over {gap.pairs} seeds"
 
 
-def _correction(rivals: int) -> str:
-    return f" (95 %, Bonferroni-corrected for {rivals} comparisons)" if rivals > 1 else " (95 % interval)"
+def _correction(methods: int) -> str:
+    pairs = comb(methods, 2)
+    return f" (95 %, Bonferroni-corrected for {pairs} pairs of methods)" if pairs > 1 else " (95 % interval)"
+
+
+def _all_equal(lead: str, rivals: list[str], mean: float, metric: str, seeds: int) -> Finding:
+    several = f"with each of {seeds} seeds" if seeds > 1 else "with the only common seed"
+    return Finding(
+        f"No difference: {listed([lead, *rivals])} have the same accuracy {several}.",
+        f"{mean:.1f} % ({METRICS[metric]}). Equal numbers to the last digit mean that the methods did the same, or "
+        "that no model has learnt; more seeds would not separate them.",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
 from statistics import fmean, stdev
 
 from scipy.stats import t as student
@@ -69,6 +70,18 @@ class Leader:
         return not self.tied
 
 
+def shared_confidence(methods: int) -> float:
+    """The confidence of one comparison with the leader.
+
+    The data choose the leader, so that any pair could have been compared: 5 % is shared over all pairs. Over the
+    leader's own comparisons alone, a clear lead would be claimed in 7 to 11 % of the cases in which all are equal.
+
+    >>> [round(shared_confidence(methods), 4) for methods in (2, 3, 4)]
+    [0.95, 0.9833, 0.9917]
+    """
+    return 1 - (1 - CONFIDENCE) / max(comb(methods, 2), 1)
+
+
 def common(scores: Mapping[str, Scores]) -> dict[str, dict[int, float]]:
     """The scores at the seeds that all methods have."""
     seeds = set.intersection(*(set(each) for each in scores.values()))
@@ -76,12 +89,11 @@ def common(scores: Mapping[str, Scores]) -> dict[str, dict[int, float]]:
 
 
 def verdict(scores: Mapping[str, Scores]) -> Leader:
-    """Compare the leader with every other method, Bonferroni-corrected for the number of comparisons.
+    """Compare the leader with every other method, Bonferroni-corrected for all pairs of methods.
 
     All methods must have the same seeds: a mean over easier seeds would lead unfairly (see `common`).
     """
     leader = max(scores, key=lambda name: mean_and_std(list(scores[name].values()))[0])
-    others = [name for name in scores if name != leader]
-    confidence = 1 - (1 - CONFIDENCE) / max(len(others), 1)
+    others, confidence = [name for name in scores if name != leader], shared_confidence(len(scores))
     tied = [name for name in others if not difference(scores[leader], scores[name], confidence).clear]
     return Leader(leader, tuple(tied))

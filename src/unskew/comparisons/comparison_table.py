@@ -15,6 +15,7 @@ from unskew.comparisons.grid import Cell, Grid
 from unskew.comparisons.select_on_validation import choose_candidate, choose_round
 from unskew.results.baseline import baseline_index
 from unskew.results.client_accuracy import client_accuracy, final_client_accuracy, worst_tenth
+from unskew.results.learning import majority_sentence
 from unskew.results.load_run import LoadedRun, load
 from unskew.results.statistics import Difference, Scores, difference, mean_and_std
 
@@ -108,7 +109,9 @@ def build_table(grid: Grid, load_cell: LoadCell, failed: Mapping[str, str]) -> C
     measures, metric = (SELECTION_MEASURES, "selected") if selects else (RUN_MEASURES, grid.compare.metric)
     if all(row.scores.keys() >= set(CLIENT_MEASURES) for row in rows):
         measures = (*measures, *CLIENT_MEASURES)
-    return ComparisonTable(grid.name, metric, measures, grid.compare.seeds, rows, _caption(grid), grid.compare.note)
+    majority = majority_sentence(run for row in rows for run in row.runs)
+    caption = " ".join(text for text in (_caption(grid), majority) if text)
+    return ComparisonTable(grid.name, metric, measures, grid.compare.seeds, rows, caption, grid.compare.note)
 
 
 def _caption(grid: Grid) -> str:

@@ -7,10 +7,16 @@ from statistics import fmean
 from unskew.reports.group_runs import MethodRuns, Setting
 from unskew.reports.plot_frames import round_times, time_ratio
 from unskew.results.format_numbers import listed
+from unskew.results.load_run import LoadedRun
 from unskew.results.statistics import Scores
 
 NOTABLE_RATIO = 1.2  # smaller cost ratios are not mentioned
 STEADY_RATIO = 1.5  # if seeds of one method differ by more, times reflect the machine rather than the method
+
+
+def runs_of(setting: Setting) -> dict[str, tuple[LoadedRun, ...]]:
+    """The runs by label."""
+    return {entry.label: entry.runs for entry in setting.entries}
 
 
 def scores_of(setting: Setting, metric: str) -> dict[str, Scores]:

@@ -12,12 +12,13 @@ from markupsafe import Markup
 from unskew.base.environment import __version__
 from unskew.base.errors import UserError, expected_one_of
 from unskew.reports import run_facts
-from unskew.reports.cost_notes import cost_sentence, scores_of
+from unskew.reports.cost_notes import cost_sentence, runs_of, scores_of
 from unskew.reports.group_runs import ACCURACIES, CLIENT_ACCURACIES, Setting, group_by_setting
 from unskew.reports.report_panel import FigureRenderer, ReportPanel
 from unskew.reports.sections import DETAILS, RESULTS, ReportSection
 from unskew.results.atomic_write import write_output
 from unskew.results.finding import Finding, finding
+from unskew.results.learning import with_learning
 from unskew.results.load_run import LoadedRun
 
 FOLDER = Path(__file__).parent
@@ -42,7 +43,10 @@ def write(runs: list[LoadedRun], path: Path, title: str, metric: str = "mean_las
     if without := next((setting.name for setting in settings if metric not in setting.measures), None):
         raise UserError(f"metric {metric}: expected accuracies by client, found none in {without}; they need runs with "
                         "evaluate.clients=true")  # fmt: skip
-    findings = [(setting.name, finding(scores_of(setting, metric), metric)) for setting in settings]
+    findings = [
+        (setting.name, with_learning(finding(scores_of(setting, metric), metric), runs_of(setting)))
+        for setting in settings
+    ]
     return write_settings(settings, findings, path, title, metric)
 
 

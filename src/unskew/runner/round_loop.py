@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from unskew.base.errors import UserError
 from unskew.base.signals import uninterrupted
 from unskew.base.tree import flatten
@@ -139,7 +141,9 @@ class RoundLoop:
         """Facts about the run that are not in its settings."""
         dataset = self.prepared.dataset
         scale = {"mean": dataset.mean, "std": dataset.std}
-        return {"header": self.prepared.header, "classes": list(dataset.classes), "shape": list(dataset.shape)} | scale
+        test_rows = torch.bincount(dataset.test.y, minlength=dataset.num_classes).tolist()
+        facts = {"header": self.prepared.header, "classes": list(dataset.classes), "test_rows": test_rows}
+        return facts | {"shape": list(dataset.shape)} | scale
 
     def _check_fingerprints(self, before: dict[str, str]) -> None:
         """Refuse to resume with other data, another partition or another model."""

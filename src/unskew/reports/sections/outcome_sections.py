@@ -15,6 +15,7 @@ from unskew.reports.report_panel import TEST_NOT_USED, FigureRenderer, ReportPan
 from unskew.reports.results_table import results_table
 from unskew.results.finding import METRICS
 from unskew.results.format_numbers import listed
+from unskew.results.learning import majority_sentence
 from unskew.results.statistics import difference
 
 
@@ -47,6 +48,7 @@ def table(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
     notes = [
         "Mean ± sample standard deviation over seeds; the best mean of each column is bold. Bytes and time are per run."
     ]
+    notes += [text for text in [majority_sentence(run for entry in setting.entries for run in entry.runs)] if text]
     if "speed-up" in table.columns:
         notes.append(
             "Speed-up as defined by FedLMD: total rounds divided by the first round that reaches FedAvg's best "

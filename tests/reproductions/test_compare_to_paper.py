@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from unskew.reports.speedup import SpeedUp, speed_up
+from unskew.reports.speedup import SpeedUp, paper_speed_up
 from unskew.reproductions.compare_to_paper import PaperCell, PaperComparison, RankCorrelation, rank_correlation
 from unskew.reproductions.paper_numbers import PaperNumber
 from unskew.reproductions.write_target import remarks, to_csv, to_markdown, to_rows
@@ -73,7 +73,7 @@ def test_methods_are_ranked_on_the_repetitions_that_all_of_them_have() -> None:
 
 def test_speed_up_of_a_method_that_never_reaches_fedavgs_best_is_one_and_flagged() -> None:
     fedavg = pd.DataFrame({"round": [1, 2, 3, 4], "value": [10.0, 40.0, 30.0, 35.0]})
-    never = speed_up(pd.DataFrame({"round": [1, 2, 3, 4], "value": [10.0, 39.9, 20.0, 30.0]}), fedavg, 4)
+    never = paper_speed_up(pd.DataFrame({"round": [1, 2, 3, 4], "value": [10.0, 39.9, 20.0, 30.0]}), fedavg, 4)
     assert never == SpeedUp(1.0, False)
     table = comparison(
         cell("fedlmd", [50.0], 50.0, "5.26", speedups=(SpeedUp(4.0, True), SpeedUp(2.0, True))),

@@ -45,7 +45,7 @@ class ResultsRow:
 class ResultsTable:
     columns: tuple[str, ...]
     rows: tuple[ResultsRow, ...]
-    flagged: bool  # whether a speed-up is 1 because the target was never reached
+    flagged: bool  # whether a method never reached the target of its speed-up with some seed
 
 
 def results_table(setting: Setting) -> ResultsTable:
@@ -87,7 +87,7 @@ def speed_ups(setting: Setting) -> list[list[SpeedUp]]:
         if entry is setting.baseline:  # 1 by definition, whatever its best round
             by_method.append([SpeedUp(1.0, True) for _ in runs])
             continue
-        by_method.append([speed_up(test_accuracy(r.metrics), curves[r.config.seed], r.config.rounds) for r in runs])
+        by_method.append([speed_up(test_accuracy(r.metrics), curves[r.config.seed]) for r in runs])
     return by_method
 
 
@@ -105,10 +105,10 @@ def _score_cells(entries: Sequence[MethodRuns], measure: str) -> list[TableCell]
 
 
 def _speed_up_cell(speed_ups: list[SpeedUp]) -> TableCell:
-    if not speed_ups:
-        return TableCell("–")
-    mean, std = mean_and_std([each.factor for each in speed_ups])
-    if len({each.factor for each in speed_ups}) == 1:
+    factors, missed = [each.factor for each in speed_ups if each.reached], any(not each.reached for each in speed_ups)
+    if not factors:
+        return TableCell("–", flag=missed)
+    mean, std = mean_and_std(factors)
+    if len(set(factors)) == 1:
         std = math.nan  # print no ± 0.00
-    missed = any(not each.reached for each in speed_ups)
     return TableCell(f"{spread(mean, std, 2)}×", flag=missed)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from unskew.comparisons.comparison_table import ComparisonRow, ComparisonTable
 from unskew.config.experiment import Experiment
-from unskew.reports.speedup import SpeedUp, speed_up
+from unskew.reports.speedup import SpeedUp, paper_speed_up
 from unskew.reproductions.deviations import keeps_experiment, substitutions
 from unskew.reproductions.paper_names import format_columns
 from unskew.reproductions.paper_numbers import PaperNumber, read
@@ -189,4 +189,4 @@ def _speedups(row: ComparisonRow, table: ComparisonTable) -> Iterator[SpeedUp]:
         if row is base:
             yield SpeedUp(1.0, True)
         elif run.config.seed in curves:
-            yield speed_up(test_accuracy(run.metrics), curves[run.config.seed], run.config.rounds)
+            yield paper_speed_up(test_accuracy(run.metrics), curves[run.config.seed], run.config.rounds)

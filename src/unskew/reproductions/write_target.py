@@ -162,6 +162,10 @@ def remarks(comparison: PaperComparison) -> list[str]:
         notes = (*_rank_remarks(rank_correlation(cells)), *_unequal_repetitions(cells))
         lines += [f"{column}: {note}" for note in notes]
     lines += [f"{cell.column}, {cell.method}: {why}" for cell in comparison.cells for why in cell.failed]
+    if comparison.has_speedups:
+        lines.append(
+            "speed-up: all rounds / first round that reaches FedAvg's best, 1 if none does, as the paper prints it"
+        )
     return lines + [f"missing: {line}" for line in comparison.missing]
 
 

@@ -51,11 +51,11 @@ def table(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
     notes += [text for text in [majority_sentence(run for entry in setting.entries for run in entry.runs)] if text]
     if "speed-up" in table.columns:
         notes.append(
-            "Speed-up as defined by FedLMD: total rounds divided by the first round that reaches FedAvg's best "
-            "accuracy with the same seed."
+            "Speed-up: the first round in which FedAvg reaches its best accuracy, divided by the first round in which "
+            "the method reaches it, with the same seed."
         )
     if table.flagged:
-        notes.append("†: with at least one seed FedAvg's best was never reached; this counts as 1.00×, as in FedLMD.")
+        notes.append("†: FedAvg's best was not reached with every seed; the factor is that of the others.")
     if time_caveat(setting):
         notes.append("The times of these methods are not comparable; see Time.")
     notes += setting.notes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from toolbox import equal, federation, last_model, leaves_of, network, run_rounds, server, view_of
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unskew.base.errors import UserError
@@ -251,6 +251,24 @@ def test_released_loss_adds_cross_entropy_of_own_rows_and_distils_on_the_unmixed
     assert logged["dis"].item() == pytest.approx(dis.item(), rel=1e-12)
     assert logged["clf"].item() == pytest.approx((own + mixed).item(), rel=1e-12)
     assert total.item() == pytest.approx((logged["clf"] + dis + 3 * logged["c"]).item(), rel=1e-12)
+
+
+def test_released_passes_through_the_tail_are_own_mixed_and_buffered_rows_in_this_order() -> None:
+    """BatchNorm in the tail: its running mean after the step is that of ordinary PyTorch in the authors' order."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        net = nn.Sequential(nn.Linear(5, 6), nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))).double()
+    model, beta = Model(net, dtype=torch.float64), torch.tensor([0.2, 0.9, 0.5, 0.4], dtype=torch.float64)
+    buffered = Batch(rows(4, 6, 5), torch.tensor([2, 2, 1, 0]), torch.ones(4).double())
+    fields: dict[str, Any] = {"streams": {"buffer": buffered}, "draws": {"beta": beta}}
+    view = view_of(model, leaves_of(model), rows(4, 5), torch.tensor([0, 1, 2, 0]), **fields)
+    FLea(preset="released").loss(view)
+    f = net[0](rows(4, 5))
+    net.train()
+    for h in (f, beta[:, None] * f + (1 - beta[:, None]) * buffered.x, buffered.x):
+        net[1](h)
+    (mean,) = [name for name in model.buffers if name.endswith("running_mean")]
+    torch.testing.assert_close(view._pass.buffers[mean], net[1][0].running_mean, rtol=1e-12, atol=1e-14)
 
 
 def test_the_preset_of_the_run_is_used_unless_the_part_has_its_own() -> None:

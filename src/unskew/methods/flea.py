@@ -115,14 +115,16 @@ class FLea(Part):
 
     def _losses_on_mixed_features(self, view: View, f: Tensor, buffer: Batch, cut: int) -> tuple[Tensor, Tensor]:
         beta, buffered = view.draws["beta"], buffer.x.detach()
+        # Own rows first, then mixed, then buffered ones, as in the code: each pass updates BatchNorm's statistics.
+        own_rows = _cross_entropy(view) if self.preset == "released" else None
         weight = beta.view(-1, *(1,) * (f.ndim - 1))
         mixed = weight * f + (1 - weight) * buffered  # (2)
         z = at_least_float32(view.run(mixed, cut))
         # Cross-entropy is linear in the label, so that of a mixed label is the mixture of both.
         own, other = (F.cross_entropy(z, y, reduction="none") for y in (view.y, buffer.y))
         clf = view.mean(beta * own + (1 - beta) * other)  # (3)
-        if self.preset == "released":
-            clf, mixed = clf + _cross_entropy(view), buffered
+        if own_rows is not None:
+            clf, mixed = clf + own_rows, buffered
             z = at_least_float32(view.run(mixed, cut))
         return clf, view.mean(_kl(at_least_float32(view.teacher.run(mixed.detach(), cut)), z))  # (4)
 

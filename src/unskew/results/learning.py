@@ -67,4 +67,5 @@ def _reason(runs: Iterable[LoadedRun]) -> str:
     if all(has_collapsed(run) for run in several):
         return "The final models predict a single class."
     rate = max((rate for run in several if not math.isnan(rate := majority_rate(run))), default=math.nan)
-    return f"No accuracy is above {rate:.1f} %, which the largest class alone gives, or the models predict one class."
+    others = ", and some models predict a single class" if any(has_collapsed(run) for run in several) else ""
+    return f"No accuracy is clearly above {rate:.1f} %, which the largest class alone gives{others}."

@@ -116,6 +116,7 @@ def test_a_last_round_without_scored_clients_has_no_numbers(tmp_path: Path) -> N
         out=tmp_path / "grid",
     )
     assert table.frame["worst_tenth_mean"].isna().all()
+    assert "In the last round no client was scored" in table.report.read_text()
 
 
 def test_it_is_not_in_the_identity_of_runs_without_it() -> None:

@@ -50,6 +50,10 @@ def _client_count(counted: int, clients: int | None) -> str:
 def by_client(setting: Setting, renderer: FigureRenderer) -> ReportPanel:
     """Accuracy for each client: how it is distributed, and its worst tenth."""
     frame, colours = plot_frames.accuracy_by_client(setting), line_styles([entry.label for entry in setting.entries])
+    if frame.empty:
+        return ReportPanel(
+            setting.name, notes=["In the last round no client was scored: none that took part has test rows."]
+        )
     weakest = frame.groupby(["method", "seed"], sort=False)["value"].agg(lambda values: worst_tenth(list(values)))
     weakest = weakest.groupby("method", sort=False).mean()
     on_own = [line for line in setting.first.about["header"] if line.startswith("evaluate ") and "own test" in line]

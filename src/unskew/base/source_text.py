@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
+
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the repr of a function, another one in every process
 
 
 def source_text(definition: Any) -> str:
@@ -19,7 +22,8 @@ def source_text(definition: Any) -> str:
     fields = getattr(definition, "__dataclass_fields__", {})
     plain = [f"{name}={value!r}" for name, value in members if isinstance(value, int | float | str | tuple | dict)
              and not name.startswith("__")]  # fmt: skip
-    return "\n".join([definition.__qualname__, *own, *plain, *(f"{name}: {f.default!r}" for name, f in fields.items())])
+    defaults = [f"{name}: {field.default!r}" for name, field in fields.items()]
+    return ADDRESS.sub("", "\n".join([definition.__qualname__, *own, *plain, *defaults]))
 
 
 def _function(function: Any) -> str:

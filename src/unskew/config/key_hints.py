@@ -66,7 +66,7 @@ def suggest_keys(key: str, schema: type[BaseModel], allowed: Iterable[str]) -> l
 def dotted_keys_of(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """All keys of a schema, those of every kind of a section included."""
     for name, field in schema.model_fields.items():
-        if sections := list(_schemas(field.annotation)):
+        if sections := schemas_in(field.annotation):
             for section in sections:
                 yield from dotted_keys_of(section, f"{prefix}{name}.")
         elif name != "name":
@@ -93,8 +93,8 @@ def _fields(part: str) -> Iterable[str]:
     return method_registry.PARTS[part].__dataclass_fields__  # type: ignore[attr-defined]
 
 
-def _schemas(annotation: Any) -> Iterator[type[BaseModel]]:
+def schemas_in(annotation: Any) -> list[type[BaseModel]]:
+    """The schemas that a field's annotation allows."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _schemas(argument)
+        return [annotation]
+    return [schema for argument in get_args(annotation) for schema in schemas_in(argument)]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from unskew.base.errors import UserError, expected_one_of
 from unskew.base.paths import MARKER
 from unskew.config.experiment import RECORDED, Experiment
-from unskew.config.key_hints import part_keys, suggest_keys
+from unskew.config.explain_error import explain, explain_part
 from unskew.config.user_code import UsedFile, check_available, import_files
 from unskew.protocol import method_registry
 
@@ -22,9 +21,6 @@ SECTIONS = ("data", "model", "partition", "engine")  # may be written as just a 
 KEPT_KEYS = {"partition": ("clients", "seed")}  # keys that every kind of a section has
 # With these, single keys of a section with several kinds can be overridden if the recipe does not name the kind.
 DEFAULTS = {"partition": {"name": "iid", "clients": 10}, "local": {"schedule": {"name": "exponential"}}}
-
-# Kind of pydantic's error -> key of its context that lists the allowed names.
-NAMES_IN_CONTEXT = {"literal_error": "expected", "union_tag_invalid": "expected_tags"}
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -90,7 +86,7 @@ def read_recorded(raw: dict[str, Any], where: str) -> Experiment:
     try:
         return Experiment.model_validate(raw, context=RECORDED)
     except ValidationError as error:
-        raise UserError("\n".join(f"{where}: {_explain(e, Experiment)}" for e in error.errors())) from error
+        raise UserError("\n".join(f"{where}: {explain(e, Experiment)}" for e in error.errors())) from error
 
 
 def parse_as(schema: type[M], raw: dict[str, Any], where: str) -> M:
@@ -98,7 +94,7 @@ def parse_as(schema: type[M], raw: dict[str, Any], where: str) -> M:
     try:
         return schema(**raw)
     except ValidationError as error:
-        raise UserError("\n".join(f"{where}: {_explain(e, schema)}" for e in error.errors())) from error
+        raise UserError("\n".join(f"{where}: {explain(e, schema)}" for e in error.errors())) from error
 
 
 def _read_file(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
@@ -207,96 +203,8 @@ def _set_part(spec: Any, path: str, value: Any) -> list[Any]:
     name, dot, field = path.partition(".")
     parts = list(method_registry.resolve(spec))
     if not dot and not method_registry.is_known(name):
-        raise UserError(_explain_part(path, name, spec, parts))
+        raise UserError(explain_part(path, name, spec, parts))
     wanted = [name] if name in parts else list(method_registry.resolve(name))
     if not dot or not set(wanted) <= set(parts):
-        raise UserError(_explain_part(path, name, spec, parts))
+        raise UserError(explain_part(path, name, spec, parts))
     return [*([spec] if isinstance(spec, str | dict) else spec), {name: {field: value}}]
-
-
-def _explain_part(path: str, name: str, spec: Any, parts: list[str]) -> str:
-    """Why `method.<path>` is no setting of a method with these parts."""
-    field = path.rpartition(".")[2]
-    if keys := [key for key in part_keys(parts) if key.rpartition(".")[2] == field]:
-        return f"method.{path}: this method has no part {name!r}; did you mean {' or '.join(keys)}?"
-    method = method_registry.label(spec)
-    if keys := [key for key in part_keys() if key.rpartition(".")[2] == path]:
-        part = keys[0].split(".")[1]
-        return (
-            f"method.{path}: no part of {method} ({', '.join(parts)}) has this setting; there is "
-            f"{' and '.join(keys[:3])}: to add such a part type method={method}+{part} {keys[0]}=..."
-        )
-    advice = f"; to add the part type method={method}+{name}" if method_registry.is_known(name) else ""
-    return f"method.{path}: {expected_one_of(parts, name, 'method.PART.FIELD with one of the parts')}{advice}"
-
-
-def _explain(error: Any, schema: type[BaseModel]) -> str:
-    """One pydantic error as key, expected and found value, and the allowed names."""
-    path = [str(word) for word in error["loc"]]
-    if error["type"] == "extra_forbidden":
-        known = _allowed_keys(schema, path[:-1])
-        key, section = ".".join(_without_tags(path)), ".".join(_without_tags(path)[:-1])
-        if kinds := _kinds_with(schema, path):
-            return f"{key}: this key belongs to {section}.name={' or '.join(kinds)}, found {section}.name={path[1]}"
-        meant = suggest_keys(key, schema, known)
-        hint = f"; did you mean {' or '.join(meant)}? A" if meant else "; a"
-        return f"unknown key {key}{hint}llowed{f' in {section}' if section else ''}: {', '.join(known)}"
-    if error["type"] == "missing":
-        return f"{'.'.join(_without_tags(path))}: expected a value, found none"
-    if error["type"] in ("union_tag_not_found", "model_attributes_type"):
-        names = [_tag(kind) for kind in _section_kinds(schema, path)]
-        return f"{'.'.join(_without_tags(path))}: {expected_one_of(names, error['input'], 'a name, one of')}"
-    if error["type"] in NAMES_IN_CONTEXT:
-        names, value = re.findall(r"'(.*?)'", error["ctx"][NAMES_IN_CONTEXT[error["type"]]]), error["input"]
-        value = value["name"] if error["type"] == "union_tag_invalid" else value
-        return f"{'.'.join(_without_tags(path))}: {expected_one_of(names, value)}"
-    if error["type"] == "tuple_type":
-        return f"{'.'.join(_without_tags(path))}: expected a list such as [{error['input']}], found {error['input']!r}"
-    message = error["msg"].removeprefix("Value error, ")
-    if not path:  # from a model validator: the message names its keys
-        return message
-    return f"{'.'.join(_without_tags(path)) or 'recipe'}: {message[:1].lower()}{message[1:]}, found {error['input']!r}"
-
-
-def _without_tags(path: list[str]) -> list[str]:
-    """The path without what pydantic inserts for sections of several kinds: a tag, or a type (tuple[int, ...])."""
-    kinds = [word for i, word in enumerate(path) if i == 0 or path[i - 1] not in ("partition", "schedule")]
-    return [word for word in kinds if "[" not in word]
-
-
-def _allowed_keys(model: type[BaseModel], path: list[str]) -> list[str]:
-    """Keys allowed at a path of the schema."""
-    for word in path:
-        field = model.model_fields.get(word)
-        candidates = _models(field.annotation) if field else [m for m in _models(model) if word == _tag(m)]
-        if len(candidates) > 1:
-            tag = path[path.index(word) + 1] if word in path[:-1] else ""
-            candidates = [m for m in candidates if _tag(m) == tag]
-        if candidates:
-            model = candidates[0]
-    return list(model.model_fields)
-
-
-def _kinds_with(schema: type[BaseModel], path: list[str]) -> list[str]:
-    """The kinds of a section that have a key which the chosen kind has not."""
-    if len(path) != 3 or path[0] not in schema.model_fields:
-        return []
-    return [_tag(kind) for kind in _section_kinds(schema, path[:1]) if path[2] in kind.model_fields]
-
-
-def _section_kinds(model: type[BaseModel], path: list[str]) -> list[type[BaseModel]]:
-    """The schemas of a section with several kinds."""
-    for word in path[:-1]:
-        model = _models(model.model_fields[word].annotation)[0]
-    return _models(model.model_fields[path[-1]].annotation)
-
-
-def _tag(model: type[BaseModel]) -> str:
-    field = model.model_fields.get("name")
-    return str(field.default) if field else ""
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for arg in get_args(annotation) for model in _models(arg)]

@@ -10,7 +10,7 @@ import pytest
 import unskew as us
 from reports.synthetic_runs import make_run
 from unskew.results.finding import Finding
-from unskew.results.learning import has_collapsed, has_learnt, majority_rate, majority_sentence, with_learning
+from unskew.results.learning import flag_unlearnt, has_collapsed, has_learnt, majority_rate, majority_sentence
 from unskew.results.load_run import LoadedRun
 
 FINDING = Finding("No clear winner: a has the highest mean.", "a reaches 20.0 %.")
@@ -51,23 +51,23 @@ def test_a_model_that_predicts_one_class_has_collapsed() -> None:
 
 
 def test_when_no_model_has_learnt_the_finding_says_so() -> None:
-    result = with_learning(FINDING, {"a": [learnt(30.0, collapsed=True)], "b": [learnt(30.0, collapsed=True)]})
+    result = flag_unlearnt(FINDING, {"a": [learnt(30.0, collapsed=True)], "b": [learnt(30.0, collapsed=True)]})
     assert result.headline == "No model has learnt."
     assert "The final models predict a single class." in result.detail
     assert "more seeds would not help" in result.detail
-    result = with_learning(FINDING, {"a": [learnt(35.0)], "b": [learnt(30.0, collapsed=True)]})
+    result = flag_unlearnt(FINDING, {"a": [learnt(35.0)], "b": [learnt(30.0, collapsed=True)]})
     below = "No accuracy is clearly above 30.0 %, which the largest class alone gives"
     assert result.detail.startswith(f"{below}, and some models predict a single class. ")
-    result = with_learning(FINDING, {"a": [learnt(35.0)], "b": [learnt(35.0)]})
+    result = flag_unlearnt(FINDING, {"a": [learnt(35.0)], "b": [learnt(35.0)]})
     assert result.detail.startswith(f"{below}. ")
 
 
 def test_a_method_that_has_not_learnt_is_named() -> None:
-    result = with_learning(FINDING, {"a": [learnt(60.0)], "b": [learnt(30.0, collapsed=True)] * 2})
+    result = flag_unlearnt(FINDING, {"a": [learnt(60.0)], "b": [learnt(30.0, collapsed=True)] * 2})
     assert result.headline == FINDING.headline
     assert result.detail.endswith("b did not learn: the final models predict a single class.")
     one_seed = {"a": [learnt(60.0)], "b": [learnt(30.0, collapsed=True), learnt(70.0)]}
-    assert with_learning(FINDING, one_seed) is FINDING
+    assert flag_unlearnt(FINDING, one_seed) is FINDING
 
 
 @pytest.mark.parametrize(("lr", "headline"), [(1e-7, "No model has learnt."), (0.05, "")])

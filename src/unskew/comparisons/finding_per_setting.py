@@ -5,14 +5,14 @@ from __future__ import annotations
 from unskew.comparisons.comparison_table import ComparisonRow, ComparisonTable
 from unskew.results.finding import Finding
 from unskew.results.finding import finding as compute_finding
-from unskew.results.learning import with_learning
+from unskew.results.learning import flag_unlearnt
 
 
 def finding_of(table: ComparisonTable, setting: str) -> Finding:
     """The method that wins, or the leader and those too close to call; methods with failed seeds do not count."""
     rows = [row for row in table.of(setting) if not row.failed]
     left_out = [_left_out(row, len(table.seeds)) for row in table.of(setting) if row.failed]
-    finding = with_learning(_finding_of_rows(table, rows), {row.label: row.runs for row in rows if row.runs})
+    finding = flag_unlearnt(_finding_of_rows(table, rows), {row.label: row.runs for row in rows if row.runs})
     return Finding(finding.headline, " ".join(text for text in (finding.detail, *left_out, table.note) if text))
 
 

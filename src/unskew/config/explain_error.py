@@ -86,7 +86,7 @@ def _kinds_with(schema: type[BaseModel], path: list[str]) -> list[str]:
 
 
 def _section_kinds(model: type[BaseModel], path: list[str]) -> list[type[BaseModel]]:
-    """The schemas of a section with several kinds."""
+    """The schemas among which the `name` of a section chooses."""
     for word in path[:-1]:
         model = schemas_in(model.model_fields[word].annotation)[0]
     return schemas_in(model.model_fields[path[-1]].annotation)

@@ -18,7 +18,7 @@ from unskew.reports.report_panel import FigureRenderer, ReportPanel
 from unskew.reports.sections import DETAILS, RESULTS, ReportSection
 from unskew.results.atomic_write import write_output
 from unskew.results.finding import Finding, finding
-from unskew.results.learning import with_learning
+from unskew.results.learning import flag_unlearnt
 from unskew.results.load_run import LoadedRun
 
 FOLDER = Path(__file__).parent
@@ -44,7 +44,7 @@ def write(runs: list[LoadedRun], path: Path, title: str, metric: str = "mean_las
         raise UserError(f"metric {metric}: expected accuracies by client, found none in {without}; they need runs with "
                         "evaluate.clients=true")  # fmt: skip
     findings = [
-        (setting.name, with_learning(finding(scores_of(setting, metric), metric), runs_of(setting)))
+        (setting.name, flag_unlearnt(finding(scores_of(setting, metric), metric), runs_of(setting)))
         for setting in settings
     ]
     return write_settings(settings, findings, path, title, metric)

@@ -27,7 +27,7 @@ def speed_up(curve: pd.DataFrame, baseline: pd.DataFrame) -> SpeedUp:
     (1.5, 1.0)
     """
     target = float(baseline["value"].max())
-    first, own = _first_round(curve, target), _first_round(baseline, target)
+    first, own = _first_round_at(curve, target), _first_round_at(baseline, target)
     return SpeedUp(math.nan, False) if first is None or own is None else SpeedUp(own / first, True)
 
 
@@ -42,10 +42,10 @@ def paper_speed_up(curve: pd.DataFrame, baseline: pd.DataFrame, rounds: int) -> 
     >>> paper_speed_up(moon, fedavg, 4)
     SpeedUp(factor=2.0, reached=True)
     """
-    first = _first_round(curve, float(baseline["value"].max()))
+    first = _first_round_at(curve, float(baseline["value"].max()))
     return SpeedUp(1.0, False) if first is None else SpeedUp(rounds / first, True)
 
 
-def _first_round(curve: pd.DataFrame, target: float) -> int | None:
+def _first_round_at(curve: pd.DataFrame, target: float) -> int | None:
     reached = curve[curve["value"] >= target]["round"]
     return None if reached.empty else int(reached.min())

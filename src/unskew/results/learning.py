@@ -36,8 +36,8 @@ def has_learnt(run: LoadedRun) -> bool:
     return run.summary.best / 100 > rate + 2 * math.sqrt(rate * (1 - rate) / rows)
 
 
-def with_learning(finding: Finding, runs: Mapping[str, Sequence[LoadedRun]]) -> Finding:
-    """The finding, or that no model has learnt; methods of which some have not are named. runs: by method."""
+def flag_unlearnt(finding: Finding, runs: Mapping[str, Sequence[LoadedRun]]) -> Finding:
+    """The finding, or that no model has learnt; methods whose models have not are named. runs: by method."""
     failed = {name: [run for run in several if has_collapsed(run) or not has_learnt(run)]
               for name, several in runs.items()}  # fmt: skip
     none = [name for name, bad in failed.items() if bad and len(bad) == len(runs[name])]
@@ -54,7 +54,7 @@ def with_learning(finding: Finding, runs: Mapping[str, Sequence[LoadedRun]]) -> 
 
 
 def majority_sentence(runs: Iterable[LoadedRun]) -> str:
-    """What always predicting the largest class gives; empty for runs of older versions."""
+    """A sentence with the accuracy of always predicting the largest class; empty for runs of older versions."""
     rates = sorted({round(rate, 1) for run in runs if not math.isnan(rate := majority_rate(run))})
     if not rates:
         return ""

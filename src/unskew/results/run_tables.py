@@ -74,7 +74,7 @@ class Summary:
     seconds: float
     last_round: int = 0  # the last that was run
     stopped: str = ""  # why the run stopped before its configured number of rounds
-    # Of the final model over the clients, with `evaluate.clients`
+    # Accuracy of the final model over the clients; None without `evaluate.clients`
     clients_mean: float | None = None
     worst_tenth: float | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib import resources
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import unskew as us
 from unskew.base.errors import UserError
+from unskew.config import recipe
 
 FILES = [path.name for path in resources.files("unskew.recipes").iterdir()]
 SHIPPED = sorted(name.removesuffix(".yaml") for name in FILES if name.endswith(".yaml"))
@@ -165,7 +167,7 @@ def test_partition_as_override_keeps_the_clients_of_the_recipe(tmp_path: Path) -
     assert load("extends: fedlmd-shards", tmp_path, "partition=iid").partition.clients == 100
 
 
-@pytest.mark.parametrize("field", ["rounds", "seed", "participation", "weights", "precision", "preset"])
+@pytest.mark.parametrize("field", ["rounds", "seed", "participation", "weights", "precision", "rules"])
 def test_identity_changes_with_settings_that_change_results(field: str) -> None:
     other = {"rounds": 3, "seed": 1, "participation": 0.5, "weights": "uniform", "precision": "float64"}
     changed = us.Experiment(**{field: other.get(field, "released")})
@@ -180,3 +182,16 @@ def test_identity_ignores_other_settings() -> None:
 def test_method_without_a_loss_is_refused() -> None:
     with pytest.raises(UserError, match="expected one loss that trains the model, found none; start from fedavg"):
         us.Experiment(method=["average"])
+
+
+def test_folders_of_runs_from_before_rules_had_their_name_are_read() -> None:
+    """The key was called `preset`; the identity of a run must not change with its name."""
+    raw = us.Experiment(method="flea", rules="released").resolved()
+    old = json.loads(json.dumps(raw).replace('"rules"', '"preset"'))
+    assert "preset" in old
+    assert "rules" not in json.dumps(old)
+    for read in (recipe.read_recorded, recipe.validate):
+        assert read(old, "old").resolved() == raw
+    assert us.Experiment(method="fedavg", rules="released").identity() == "9c2aed48"
+    with pytest.raises(UserError, match="preset"):
+        recipe.validate({"preset": "paper", "rules": "released"}, "both")

@@ -21,12 +21,12 @@ METHODS = [*(name for name in method_registry.method_names() if name not in part
 # Variants of a method that train differently.
 VARIANTS: dict[str, list] = {
     "flea-half": ["flea", {"flea": {"fraction": 0.5}}],
-    "flea-released": ["flea", {"flea": {"fraction": 0.4, "preset": "released"}}],
+    "flea-released": ["flea", {"flea": {"fraction": 0.4, "rules": "released"}}],
     "fedmix-naive": ["fedmix", {"mix": {"group": 2}}],
     "fedmix-taylor": ["fedmix", {"mix": {"group": 2, "variant": "taylor", "lam": 0.3}}],
     "fedmix-same": ["fedmix", {"mix": {"group": 2, "same_class": True}}],
     "feddata-half": ["feddata", {"pool": {"fraction": 0.5}}],
-    "feddata-released": ["feddata", {"pool": {"fraction": 0.5, "preset": "released"}}],
+    "feddata-released": ["feddata", {"pool": {"fraction": 0.5, "rules": "released"}}],
 }
 ENGINES = ("plain", "loop", "stacked")
 # SGD without clipping, because clipping needs dense gradients.

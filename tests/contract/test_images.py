@@ -20,7 +20,7 @@ from unskew.wire.requests_and_replies import CohortReply
 
 METHODS: dict[str, Any] = {
     "flea": ["flea", {"flea": {"fraction": 0.5}}],
-    "flea-released": ["flea", {"flea": {"fraction": 0.5, "preset": "released"}}],
+    "flea-released": ["flea", {"flea": {"fraction": 0.5, "rules": "released"}}],
     "fedmix-naive": ["fedmix", {"mix": {"group": 2}}],
     "fedmix-taylor": ["fedmix", {"mix": {"group": 2, "variant": "taylor", "lam": 0.2}}],
     "feddata": ["feddata", {"pool": {"fraction": 0.5}}],

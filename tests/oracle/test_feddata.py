@@ -85,12 +85,12 @@ def test_fraction_zero_is_fedavg(norm: bool) -> None:
 
 
 def test_released_preset_draws_with_replacement_and_rounds_down() -> None:
-    fed = federation("feddata", (100, 19), preset="released")
+    fed = federation("feddata", (100, 19), rules="released")
     (snap, _), *_ = run_rounds(fed, 1)
     assert {e.client: e.bytes // 8 for e in snap.ledger.entries if (e.kind, e.direction) == ("labels", "up")} == {
         0: 10,
         1: 1,
     }
-    full = federation([{"feddata": {"fraction": 1.0}}], (100, 19), preset="released")
+    full = federation([{"feddata": {"fraction": 1.0}}], (100, 19), rules="released")
     ((snap, _),) = run_rounds(full, 1)
     assert len({tuple(row.tolist()) for row in snap.parts["pool"]["rows"]}) < 119

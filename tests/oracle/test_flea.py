@@ -1,4 +1,4 @@
-"""FLea: the mixed loss, the gradients of its terms, the buffer and its owners, exposure, and the released preset."""
+"""FLea: the mixed loss, the gradients of its terms, the buffer and its owners, exposure, and the released rules."""
 
 from typing import Any
 
@@ -88,10 +88,10 @@ def test_distillation_is_zero_at_the_received_model(beta: float | None) -> None:
     assert max(g.abs().max().item() for g in gradients) < 1e-15
 
 
-@pytest.mark.parametrize("preset", ["paper", "released"])
-def test_the_head_learns_from_all_terms_the_tail_not_from_the_decorrelation_the_buffer_from_none(preset: str) -> None:
+@pytest.mark.parametrize("rules", ["paper", "released"])
+def test_the_head_learns_from_all_terms_the_tail_not_from_the_decorrelation_the_buffer_from_none(rules: str) -> None:
     view, leaves = step(0.3, moved=0.1)
-    _, logged = FLea(preset=preset).loss(view)
+    _, logged = FLea(rules=rules).loss(view)
     head, tail, buffered = leaves["0.0.weight"], leaves["1.weight"], view.stream("buffer").x
     reaches = {
         name: [
@@ -100,7 +100,7 @@ def test_the_head_learns_from_all_terms_the_tail_not_from_the_decorrelation_the_
         ]
         for name in ("clf", "dis", "c")
     }
-    mixes = preset == "paper"  # the released code distils on buffered features only, which the head did not compute
+    mixes = rules == "paper"  # the released code distils on buffered features only, which the head did not compute
     assert reaches == {"clf": [True, True, False], "dis": [mixes, True, False], "c": [True, False, False]}
     assert all(not t.requires_grad for t in view.start.values())
     assert not any(logged[name].requires_grad for name in ("c by chance", "c2 corrected"))
@@ -154,7 +154,7 @@ def test_sizes_of_the_shares_and_of_the_buffer_are_recorded() -> None:
 
 def test_a_share_that_rounds_to_zero_is_recorded_with_zero_bytes() -> None:
     """Released rule: int(0.1 n) rows, so clients of 1 and 8 rows have an entry of 0 bytes; they still train."""
-    fed = federation([{"flea": {"preset": "released"}}], SIZES)
+    fed = federation([{"flea": {"rules": "released"}}], SIZES)
     *_, (snap, report) = run_rounds(fed, 2)
     assert set(snap.parts["flea"]["owners"].tolist()) == {0, 1}
     assert {e.client: e.bytes for e in snap.ledger.entries if (e.artefact, e.direction) == ("features", "up")} == {
@@ -229,7 +229,7 @@ def test_mixing_weights_are_drawn_for_each_sample() -> None:
 
 def test_released_preset_changes_epochs_and_strengths_by_round() -> None:
     """Round 1: three times the epochs and half of lambda1; lambda2 is 3, 2.9, ... down to 1 from round 21 on."""
-    part = FLea(preset="released")
+    part = FLea(rules="released")
     work = Work(batch=4, lr=0.1, epochs=5)
     (first, longer), (second, same) = part.at_round(1, work), part.at_round(2, work)
     assert (longer.epochs, same.epochs, longer.steps) == (15, 5, None)
@@ -241,12 +241,12 @@ def test_released_preset_changes_epochs_and_strengths_by_round() -> None:
 
 def test_released_loss_adds_cross_entropy_of_own_rows_and_distils_on_the_unmixed_buffer() -> None:
     view, leaves = step(0.3, moved=0.1)
-    total, logged = FLea(preset="released").loss(view)
+    total, logged = FLea(rules="released").loss(view)
     buffered = view.stream("buffer")
     z, z_t = MODEL.run(leaves, buffered.x, 1), MODEL.run(MODEL.initial, buffered.x, 1)
     dis = F.kl_div(z.log_softmax(1), z_t.softmax(1), reduction="batchmean")
     plain, _ = step(0.3, moved=0.1)
-    mixed = FLea(preset="paper").loss(plain)[1]["clf"]
+    mixed = FLea(rules="paper").loss(plain)[1]["clf"]
     own = F.cross_entropy(MODEL.run(leaves, view.x), view.y)
     assert logged["dis"].item() == pytest.approx(dis.item(), rel=1e-12)
     assert logged["clf"].item() == pytest.approx((own + mixed).item(), rel=1e-12)
@@ -262,7 +262,7 @@ def test_released_passes_through_the_tail_are_own_mixed_and_buffered_rows_in_thi
     buffered = Batch(rows(4, 6, 5), torch.tensor([2, 2, 1, 0]), torch.ones(4).double())
     fields: dict[str, Any] = {"streams": {"buffer": buffered}, "draws": {"beta": beta}}
     view = view_of(model, leaves_of(model), rows(4, 5), torch.tensor([0, 1, 2, 0]), **fields)
-    FLea(preset="released").loss(view)
+    FLea(rules="released").loss(view)
     f = net[0](rows(4, 5))
     net.train()
     for h in (f, beta[:, None] * f + (1 - beta[:, None]) * buffered.x, buffered.x):
@@ -273,10 +273,10 @@ def test_released_passes_through_the_tail_are_own_mixed_and_buffered_rows_in_thi
 
 def test_the_preset_of_the_run_is_used_unless_the_part_has_its_own() -> None:
     work = Work(batch=4, lr=0.1)
-    for preset in ("paper", "released"):
-        assert federation("flea", preset=preset).method.parts[-1].preset == preset
-        fixed = Method((FLea(preset="paper"), federation("fedavg").method.parts[1]), preset)
-        assert fixed.build(work).parts[0].preset == "paper"
+    for rules in ("paper", "released"):
+        assert federation("flea", rules=rules).method.parts[-1].rules == rules
+        fixed = Method((FLea(rules="paper"), federation("fedavg").method.parts[1]), rules)
+        assert fixed.build(work).parts[0].rules == "paper"
 
 
 def test_default_cut_depends_on_the_network() -> None:

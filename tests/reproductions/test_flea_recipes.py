@@ -66,10 +66,10 @@ def test_learning_rates_of_both_presets() -> None:
     assert [released.local.lr_at(t, 100) for t in (1, 2, 50, 51, 100)] == pytest.approx(
         [1e-3, 9.82e-4, 1.18e-4, 1e-4, 1e-4]
     )
-    assert (released.preset, released.local.scope, released.local.epochs, released.local.batch) == (
+    assert (released.rules, released.local.scope, released.local.epochs, released.local.batch) == (
         "released", "step", 10, 64,
     )  # fmt: skip
-    assert released.create_method().preset == "released"
+    assert released.create_method().rules == "released"
     assert (released.data.augment.frozen, released.data.augment.test) == (True, True)
 
 

@@ -108,16 +108,17 @@ def test_columns_match_their_labels(target: Target, monkeypatch: pytest.MonkeyPa
         assert (experiment.rounds, experiment.participation, experiment.partition.seed) == (200, 0.1, 19940817)
 
 
-@pytest.mark.parametrize("preset", ["paper", "released"])
+@pytest.mark.parametrize("preset", ["paper", "released", "fitted"])
 def test_presets_differ_in_cutout_and_sampling(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unskew.reproductions.substitute_data.why_unavailable", lambda *_: "")
     plan = make(find("fedlmd/table3-lda"), ReproduceOptions(preset=preset, device="cpu"))
     for cell in plan.grid.cells:
         augment = cell.experiment.data.augment
-        assert cell.experiment.preset == preset
+        assert cell.experiment.rules == ("paper" if preset == "paper" else "released")
+        assert cell.experiment.local.epochs == (3 if preset == "fitted" else 5)
         assert (augment.crop, augment.flip) == (4, True)
         # The released code uses no cutout on CINIC-10.
-        assert augment.cutout == (16 if preset == "released" and cell.experiment.data.name != "cinic10" else 0)
+        assert augment.cutout == (0 if preset == "paper" or cell.experiment.data.name == "cinic10" else 16)
 
 
 def test_unknown_and_unrunnable_targets_are_refused() -> None:

@@ -19,8 +19,8 @@ from unskew.reproductions.target_plan import ReproduceOptions, make
 from .conftest import SMALL, InProcessPool
 
 COLUMNS = (
-    "table,method,dataset,setting,local_size,model,preset,partition_seed,seed,rounds,best,best_round,final,mean_last10,"
-    "bytes_up,bytes_down,seconds,engine,precision,device,versions,commit"
+    "table,method,dataset,setting,local_size,model,preset,rules,partition_seed,seed,rounds,best,best_round,final,mean_last10,"
+    "bytes_up,bytes_down,seconds,jobs,engine,precision,device,versions,commit"
 )
 REPOSITORY = Path(__file__).parents[2]
 WORDS = ("reproduce", "fedlmd/table1", *SMALL, "--only", "cifar10-0.05", "--record", "kept")
@@ -54,6 +54,17 @@ def test_recording_twice_gives_the_same_file_and_keeps_other_rows(
     assert list(curves["round"]) == [0, 1, 2, 0, 1, 2]
     best = curves[curves["round"] > 0].groupby("method")["accuracy"].max()
     assert list(best) == list(lines["best"])
+
+
+def test_a_row_names_the_recipes_preset_and_the_rules_of_the_run(
+    pool: InProcessPool, unskew: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNSKEW_JOBS", "4")
+    words = (*WORDS, "--methods", "fedavg", "--seeds", "0", "--preset", "fitted")
+    result = unskew(*words)
+    assert "preset fitted (rules=released, data.augment.cutout=16, local.epochs=3)" in " ".join(result.out.split())
+    line = pd.read_csv(tmp_path / "kept" / "fedlmd" / "accuracy.csv", dtype=str).iloc[0]
+    assert (line["preset"], line["rules"], line["jobs"]) == ("fitted", "released", "4")
 
 
 def test_rows_of_a_stand_in_have_its_dataset_and_the_papers_local_size(

@@ -24,7 +24,7 @@ ONE = ("--only", "cifar10-0.05", "--methods", "fedavg,fedlmd", "--seeds", "0")
         (["--only", "fedavg"], "found 'fedavg'"),
         (["--methods", " , "], "--methods: expected names separated by commas"),
         (["--methods", "fedavgg"], "did you mean fedavg?"),
-        (["--preset", "release"], "found 'release'; did you mean released? Expected one of paper, released"),
+        (["--preset", "release"], "found 'release'; did you mean released? Expected one of paper, released, fitted"),
         (["--draws", "x"], "--draws: expected numbers"),
         (["--draws", "-1"], "--draws: expected numbers and ranges such as 0,1,2 or 0-4, found '-1'"),
         (["--draws", "1,1"], "--draws: expected each number once, found '1,1'"),
@@ -38,6 +38,7 @@ ONE = ("--only", "cifar10-0.05", "--methods", "fedavg,fedlmd", "--seeds", "0")
         (["seed=1"], "type --seeds 0,1"),
         (["method=fedavg"], "type --methods"),
         (["preset=released"], "type --preset paper"),
+        (["rules=released"], "type --preset paper"),
         (["roundz=1"], "roundz"),
     ],
 )

@@ -37,7 +37,11 @@ def reproduce(
     rounds: Annotated[int | None, typer.Option(min=1, metavar="N", help="run fewer rounds than the paper")] = None,
     preset: Annotated[
         str,
-        typer.Option(metavar="NAME", show_default=False, help="paper: its text (default); released: authors' code"),
+        typer.Option(
+            metavar="NAME",
+            show_default=False,
+            help="paper: its text (default); released: authors' code; or another preset of its recipe",
+        ),
     ] = "paper",
     device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N")] = None,
     jobs: Jobs = None,

@@ -48,11 +48,13 @@ def serve(lines: IO[str], progress: ProgressWriter) -> None:
     """Run every cell that arrives, until the parent closes the pipe."""
     from unskew.config.recipe import validate
     from unskew.config.user_code import check_unchanged, import_for_worker
+    from unskew.runner.provenance import JOBS
     from unskew.runner.run_experiment import run
 
     for line in lines:
         cell = json.loads(line)
         folder = Path(cell["folder"])
+        os.environ[JOBS] = str(cell["jobs"])
         try:
             import_for_worker(cell["imports"], cell["search"])
             experiment = validate(cell["experiment"], folder.name)

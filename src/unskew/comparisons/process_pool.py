@@ -100,7 +100,7 @@ def run_cells(
     if data is not None or model is not None or any(not is_importable(cell.experiment.imports) for cell in waiting):
         return run_in_process(cells, finished, out, progress, name=name, data_dir=data_dir, data=data, model=model)
     parallel, workers = split_cores([cell.experiment for cell in waiting], jobs)
-    requests = {cell.name: request_for(cell, out, name, workers, data_dir) for cell in waiting}
+    requests = {cell.name: request_for(cell, out, name, workers, data_dir, parallel) for cell in waiting}
     try:
         progress.begin(cells, finished, parallel)
         with mps_service(parallel > 1 and _on_a_gpu([cell.experiment for cell in waiting])) as start:
@@ -109,12 +109,15 @@ def run_cells(
         progress.end()
 
 
-def request_for(cell: Cell, out: Path, name: str, workers: int, data_dir: Path | None = None) -> dict[str, Any]:
+def request_for(
+    cell: Cell, out: Path, name: str, workers: int, data_dir: Path | None = None, parallel: int = 1
+) -> dict[str, Any]:
     """The line that makes a worker process run a cell."""
     return {
         "folder": str(folder_of(out, cell)),
         "experiment": _with_workers(cell.experiment, workers).resolved(),
         "name": name,
+        "jobs": parallel,
         "data_dir": str(data_dir) if data_dir else None,
         "imports": list(modules_for_workers(cell.experiment.imports)),
         "search": sys.path,

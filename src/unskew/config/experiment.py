@@ -139,7 +139,7 @@ class Experiment(ConfigSection):
     )
     evaluate: EvaluateConfig = EvaluateConfig()
     record: RecordConfig = RecordConfig()
-    preset: Literal["paper", "released"] = Field(
+    rules: Literal["paper", "released"] = Field(
         "paper",
         description="paper: as published; released: as the authors' code does (clients sampled from the round alone)",
     )
@@ -164,6 +164,18 @@ class Experiment(ConfigSection):
         validate_default=True,
         description="your own files that the run uses; filled in by unskew",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed_preset(cls, raw: Any) -> Any:
+        """`rules` was called `preset` once, and the folders of such runs are still read."""
+        if not isinstance(raw, dict):
+            return raw
+        raw = _rename(raw, "preset", "rules")
+        parts = raw.get("method")
+        if isinstance(parts, list):
+            raw["method"] = [_rename_in_parts(part) if isinstance(part, dict) else part for part in parts]
+        return raw
 
     @field_validator("method", mode="before")
     @classmethod
@@ -239,7 +251,7 @@ class Experiment(ConfigSection):
 
     def create_method(self) -> Method:
         """The method with its parts, validated."""
-        return replace(method_registry.create(method_registry.resolve(self.method)), preset=self.preset)
+        return replace(method_registry.create(method_registry.resolve(self.method)), rules=self.rules)
 
     @property
     def label(self) -> str:
@@ -281,7 +293,19 @@ class Experiment(ConfigSection):
     def identity(self) -> str:
         """Eight hexadecimal characters that change with any setting that may change a result."""
         plain = self.identity_settings()
+        plain["preset"] = plain.pop("rules")  # its name when the first runs were made, whose identity must not change
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _rename(settings: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    return {new if key == old and new not in settings else key: value for key, value in settings.items()}
+
+
+def _rename_in_parts(parts: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _rename(fields, "preset", "rules") if name in ("flea", "pool") and isinstance(fields, dict) else fields
+        for name, fields in parts.items()
+    }
 
 
 def expand_method(spec: Any) -> list[Any]:

@@ -7,7 +7,7 @@
 Paper: Zhao, Li, Lai, Suda, Civin, Chandra, "Federated Learning with Non-IID Data", arXiv 2018.
 A reference in the FLea paper, not a practical method: raw rows leave their clients for good. An epoch is longer by |D|,
 about 50 times on CIFAR-10 with 100 rows per client, so report the epochs with its results. D contains the client's own
-shared rows again. With `preset: released`, int(share n_k) rows are drawn with replacement, as in FLea's code. A client
+shared rows again. With `rules: released`, int(share n_k) rows are drawn with replacement, as in FLea's code. A client
 that is absent in round 1 shares nothing.
 Differs: Zhao et al. distribute a set that the server holds; here, as in FLea, it is collected from the clients. Rows
 are shared as they are stored: augmented only with `data.augment.frozen`.
@@ -34,9 +34,9 @@ class SharedRows(Part):
     """Adds shared rows of all clients to every client's epoch."""
 
     fraction: float = Field(0.1, ge=0, le=1, description="share of its rows that a client sends; 0.1 in FLea's paper")
-    preset: Literal["run", "paper", "released"] = Field(
+    rules: Literal["run", "paper", "released"] = Field(
         "run",
-        description="draw rows as in FLea's paper or its released code; run: follow the run's `preset`",
+        description="draw rows as in FLea's paper or its released code; run: follow the run's `rules`",
     )
 
     neutral = {"fraction": 0.0}
@@ -48,12 +48,12 @@ class SharedRows(Part):
     exchange = Exchange("before training", who="all", model=False)
 
     def build(self, method: Method, work: Work) -> "SharedRows":
-        return replace(self, preset=method.preset) if self.preset == "run" else self
+        return replace(self, rules=method.rules) if self.rules == "run" else self
 
     def draws(self, when: str, sizes: Sizes, generator: np.random.Generator) -> dict:
         if when != "share":
             return {}
-        return {"pick": draw_subset(generator, sizes.rows, self.fraction, 0, self.preset == "released")}
+        return {"pick": draw_subset(generator, sizes.rows, self.fraction, 0, self.rules == "released")}
 
     def share(self, client: Client) -> tuple[dict[str, Value], State]:
         x, y, keep = client.rows(client.draws["pick"])

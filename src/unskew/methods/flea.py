@@ -15,7 +15,7 @@ In round 1 the buffer is empty: (3) and (4) use the client's own rows, unmixed. 
 time, and their features are used for one round. Logged: the three terms; c, its value by chance and its bias-corrected
 square; buffer; exposure (8) among clients that have rows (the ledger's exposure also counts clients without rows that
 received features).
-With `preset: released`, as in the authors' code: round 1 has three times the epochs and lambda1 / 2; from then on, CE
+With `rules: released`, as in the authors' code: round 1 has three times the epochs and lambda1 / 2; from then on, CE
 on the client's own rows is added, (4) uses the buffer's features unmixed, and lambda2 falls by a thirtieth per round to
 a third; shared rows are drawn with replacement, none from fewer than 10.
 Differs: harnet is cut after its second unit, as in the released log, where the text says the first; c uses plain
@@ -64,8 +64,8 @@ class FLea(Part):
         ge=0,
         description="cut at which features are taken; 0 (default): 2 for audionet and harnet as in the paper, else 1",
     )
-    preset: Literal["run", "paper", "released"] = Field(
-        "run", description="as in the paper or its released code; run: follow the run's `preset`"
+    rules: Literal["run", "paper", "released"] = Field(
+        "run", description="as in the paper or its released code; run: follow the run's `rules`"
     )
 
     objective = True
@@ -75,7 +75,7 @@ class FLea(Part):
     exchange = Exchange("after merge")
 
     def build(self, method: Method, work: Work) -> "FLea":
-        return replace(self, preset=method.preset) if self.preset == "run" else self
+        return replace(self, rules=method.rules) if self.rules == "run" else self
 
     def server_init(self, model: Model, task: Task) -> State:
         if not 0 < self._cut(model) < model.depth:
@@ -85,7 +85,7 @@ class FLea(Part):
         return {"owners": none, "pairs": none}
 
     def at_round(self, round: int, work: Work) -> tuple[Part, Work]:
-        if self.preset != "released":
+        if self.rules != "released":
             return self, work
         decayed = replace(self, lam2=self.lam2 * max(1 - (round - 1) / 30, 1 / 3))
         if round > 1:
@@ -95,7 +95,7 @@ class FLea(Part):
 
     def draws(self, when: str, sizes: Sizes, generator: np.random.Generator) -> dict:
         if when == "init":
-            return {"pick": draw_subset(generator, sizes.rows, self.fraction, 1, self.preset == "released")}
+            return {"pick": draw_subset(generator, sizes.rows, self.fraction, 1, self.rules == "released")}
         return {"beta": generator.beta(self.a, self.a, (sizes.steps, sizes.batch))} if when == "steps" else {}
 
     def streams(self, received: dict, part_state: State) -> dict[str, Stream]:
@@ -116,7 +116,7 @@ class FLea(Part):
     def _losses_on_mixed_features(self, view: View, f: Tensor, buffer: Batch, cut: int) -> tuple[Tensor, Tensor]:
         beta, buffered = view.draws["beta"], buffer.x.detach()
         # Own rows first, then mixed, then buffered ones, as in the code: each pass updates BatchNorm's statistics.
-        own_rows = _cross_entropy(view) if self.preset == "released" else None
+        own_rows = _cross_entropy(view) if self.rules == "released" else None
         weight = beta.view(-1, *(1,) * (f.ndim - 1))
         mixed = weight * f + (1 - weight) * buffered  # (2)
         z = at_least_float32(view.run(mixed, cut))

@@ -25,7 +25,7 @@ class Task:
     shape: tuple[int, ...]  # of one row
     last_round: int
     work_at: Callable[[int], Work]  # round -> its work, before the parts' `at_round`
-    preset: str = "paper"
+    rules: str = "paper"
     reader: str = ""  # the part that gets it
     readers_of_rounds: set[str] = field(default_factory=set, compare=False)  # parts that have read `rounds`
 
@@ -50,7 +50,7 @@ class Method:
     """The parts, in list order."""
 
     parts: tuple[Part, ...]
-    preset: Literal["paper", "released"] = "paper"  # of the run
+    rules: Literal["paper", "released"] = "paper"  # of the run
 
     def __post_init__(self) -> None:
         for role in ("objective", "owner"):

@@ -21,7 +21,7 @@ from unskew.results.statistics import Scores
 
 ACCURACIES = ("best", "final", "mean_last10")  # fields of a run's summary
 CLIENT_ACCURACIES = ("clients_mean", "worst_tenth")  # the same, with `evaluate.clients`
-SETTING_KEYS = ("data", "partition", "model", "rounds", "participation", "weights", "absence", "preset")
+SETTING_KEYS = ("data", "partition", "model", "rounds", "participation", "weights", "absence", "rules")
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ class PaperComparison:
     cells: tuple[PaperCell, ...]
     missing: tuple[str, ...]
     substitutions: dict[str, list[str]] = field(default_factory=dict)
+    preset_changes: tuple[str, ...] = ()  # of a preset that is neither the paper's text nor its code
 
     @property
     def columns(self) -> list[str]:
@@ -139,9 +140,11 @@ def compare_with_paper(plan: TargetPlan, table: ComparisonTable) -> PaperCompari
                 cell = _paper_cell(label, method, rows, table, paper, len(settings))
                 cells[label, method] = replace(cell, experiment=first, exact=keeps_experiment(plan.changed))
     skipped = _not_requested(printed, {column for column, _ in cells}, plan.absent, set(plan.grid.compare.methods))
-    preset, target = plan.grid.cells[0].experiment.preset, plan.target
-    missing = (*plan.missing, *skipped)
-    return PaperComparison(target.name, target.proposed, preset, plan.changed, tuple(cells.values()), missing, replaced)
+    target, missing = plan.target, (*plan.missing, *skipped)
+    shown = tuple(cells.values())
+    return PaperComparison(
+        target.name, target.proposed, plan.preset, plan.changed, shown, missing, replaced, plan.preset_changes
+    )
 
 
 def numbers_in_all_tables(target: Target) -> dict[tuple[str, str], PaperNumber]:

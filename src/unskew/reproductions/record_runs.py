@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 KEY = ["table", "method", "dataset", "setting", "model", "preset", "partition_seed", "seed", "rounds"]
 MEASURED = ["best", "best_round", "final", "mean_last10", "bytes_up", "bytes_down", "seconds"]
-ACCURACY = [*KEY[:4], "local_size", *KEY[4:], *MEASURED, "engine", "precision", "device", "versions", "commit"]
+ENVIRONMENT = ["jobs", "engine", "precision", "device", "versions", "commit"]
+ACCURACY = [*KEY[:4], "local_size", *KEY[4:6], "rules", *KEY[6:], *MEASURED, *ENVIRONMENT]
 CURVES = ["round", "accuracy", "loss", *KEY]
 ORDER = ["table", "dataset", "model", "setting", "preset", "partition_seed", "method", "seed", "rounds", "round"]
 DIGITS = 4
@@ -51,7 +52,7 @@ def record(plan: TargetPlan, finished: Sequence[tuple[Cell, LoadedRun]], folder:
 def key_of(plan: TargetPlan, cell: Cell) -> tuple[str, ...]:
     """The key of a cell's rows as the files spell it, in the order of KEY."""
     config, draw = cell.experiment, cell.experiment.partition.seed
-    run = (config.preset, "" if draw is None else draw, config.seed, config.rounds)
+    run = (plan.preset, "" if draw is None else draw, config.seed, config.rounds)
     columns = (plan.target.key, config.label, config.data.name, setting_of(plan, cell), config.model.name)
     return tuple(map(str, (*columns, *run)))
 
@@ -81,7 +82,9 @@ def _line(plan: TargetPlan, cell: Cell, run: LoadedRun) -> dict[str, Any]:
     return {
         **dict(zip(KEY, key_of(plan, cell))),
         "local_size": _local_size(plan, cell),
+        "rules": run.config.rules,
         **{name: round(v, DIGITS) if isinstance(v, float) else v for name, v in measured.items()},
+        "jobs": environment.get("jobs", ""),  # unknown in runs of older versions
         "engine": environment["engine"],
         "precision": run.config.precision,
         "device": environment["device"],

@@ -20,9 +20,9 @@ from unskew.reproductions.deviations import changes_from_recipe
 from unskew.reproductions.paper_names import stands_for
 from unskew.reproductions.target_catalogue import Target
 
-PRESETS = ("paper", "released")
+RULES = ("paper", "released")  # presets that every recipe has
 DRAW_KEY = "partition.seed"
-OPTION_FOR_KEY = SET_BY_GRID | {"preset": "--preset paper"}
+OPTION_FOR_KEY = SET_BY_GRID | {"preset": "--preset paper", "rules": "--preset paper"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ class TargetPlan:
     absent: tuple[str, ...]  # columns whose data are unavailable
     overrides: tuple[tuple[str, Any], ...]
     changed: tuple[str, ...]  # the overrides that differ from the recipe, in words
+    preset: str = "paper"
+    preset_changes: tuple[str, ...] = ()  # `key=value` of a preset that is neither the paper's text nor its code
 
     def column_of(self, cell: Cell) -> str:
         return self.columns[cell.setting].label
@@ -111,7 +113,11 @@ def make(target: Target, options: ReproduceOptions, data_dir: Path | None = None
     grid = grids.build(name, raw, grids.parse_section(section, name), name)
     overrides = _parse_overrides(options)
     changed = changes_from_recipe(overrides, plain)
-    return TargetPlan(target, grid, columns, tuple(chosen.missing), chosen.absent, overrides, changed)
+    own = {} if options.preset in RULES else _preset_changes(name, options.preset)
+    words = tuple(f"{key}={value}" for key, value in own.items())
+    return TargetPlan(
+        target, grid, columns, tuple(chosen.missing), chosen.absent, overrides, changed, options.preset, words
+    )
 
 
 def _paper_experiments(name: str, raw: dict[str, Any], chosen: TargetSelection) -> dict[str, Experiment]:
@@ -166,9 +172,11 @@ def _parse_overrides(options: ReproduceOptions) -> tuple[tuple[str, Any], ...]:
 
 
 def _preset_changes(recipe: str, name: str) -> dict[str, Any]:
-    if name not in PRESETS:
-        raise UserError(f"--preset: {expected_one_of(PRESETS, name)}")
-    return recipes.presets(recipe).get(name, {"preset": name})
+    """What a preset changes in the recipe; one that the recipe does not have is just the rules of that name."""
+    presets = {rules: {"rules": rules} for rules in RULES} | recipes.presets(recipe)
+    if name not in presets:
+        raise UserError(f"--preset: {expected_one_of(presets, name)}")
+    return presets[name]
 
 
 def _merge_changes(

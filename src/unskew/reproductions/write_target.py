@@ -108,9 +108,10 @@ def to_terminal(comparison: PaperComparison) -> Table:
 
 def caption(comparison: PaperComparison) -> str:
     """What the numbers are, and how they differ from the paper's settings."""
+    own = f" ({', '.join(comparison.preset_changes)})" if comparison.preset_changes else ""
     text = (
-        f"{comparison.name}, preset {comparison.preset}: best accuracy over the rounds in percent, mean ± standard "
-        "deviation over n repetitions (seeds and draws of the split)."
+        f"{comparison.name}, preset {comparison.preset}{own}: best accuracy over the rounds in percent, mean ± "
+        "standard deviation over n repetitions (seeds and draws of the split)."
     )
     return " ".join(
         [text, *_mark_notes(comparison), *_column_notes(comparison), describe_deviations(comparison)]

@@ -189,9 +189,9 @@ def split_and_sample(experiment: Experiment, dataset: Dataset, root: Path | None
     """The split, its counts, and the sampling of clients by round."""
     parts, classes = split_rows(experiment, dataset, root), len(dataset.classes)
     clients, rounds = len(parts.rows), experiment.rounds
-    task = Task(clients, classes, tuple(dataset.shape), rounds, partial(_work, experiment), experiment.preset)
+    task = Task(clients, classes, tuple(dataset.shape), rounds, partial(_work, experiment), experiment.rules)
     absences = tuple(a.absence() for a in experiment.absence)
-    released = experiment.preset == "released"
+    released = experiment.rules == "released"
     sampling = Sampling(experiment.seed, clients, experiment.participation, absences, released)
     counted = clients_for_statistics(clients)
     counts = label_skew.counts([parts.rows[k] for k in counted], dataset.train.y.numpy(), classes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 
 from unskew.base.environment import __version__, commit_hash, device_name
 from unskew.engines.engine import Engine
+
+JOBS = "UNSKEW_JOBS"  # set by a comparison for its workers: how many runs share the device, which stretches the seconds
 
 
 def describe(engine: Engine) -> dict[str, Any]:
@@ -25,5 +28,6 @@ def describe(engine: Engine) -> dict[str, Any]:
         "device_type": device.type,
         "engine": engine.name,
         "workers": engine.workers,
+        "jobs": os.environ.get(JOBS, "1"),
         "system": platform.system(),
     }

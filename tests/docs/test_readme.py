@@ -42,8 +42,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A shell that finds the wheel before anything else, and no data."""
     folder = tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / name)
+    shutil.copytree(ROOT / "results", folder / "results")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(folder)]
     subprocess.run(build, check=True, capture_output=True)

@@ -10,6 +10,7 @@ import pytest
 
 from unskew.reports.speedup import SpeedUp, paper_speed_up
 from unskew.reproductions.compare_to_paper import PaperCell, PaperComparison, RankCorrelation, rank_correlation
+from unskew.reproductions.missing_cells import MissingCells
 from unskew.reproductions.paper_numbers import PaperNumber
 from unskew.reproductions.write_target import remarks, to_csv, to_markdown, to_rows
 
@@ -19,7 +20,7 @@ def cell(method: str, scores: list[float], printed: float | None, speedup: str =
     return PaperCell("c", method, dict(enumerate(scores)), printed=paper, **more)  # type: ignore[arg-type]
 
 
-def comparison(*cells: PaperCell, missing: tuple[str, ...] = ()) -> PaperComparison:
+def comparison(*cells: PaperCell, missing: tuple[MissingCells, ...] = ()) -> PaperComparison:
     return PaperComparison("fedlmd/table1", "fedlmd", "paper", (), cells, missing)
 
 
@@ -40,7 +41,7 @@ def test_a_cell_without_scores_has_neither_difference_nor_mark() -> None:
     assert math.isnan(failed_cell.difference)
     assert not failed_cell.outside
     table = comparison(failed_cell)
-    assert "| c | fedavg | failed | 0 | 33.00 | – |" in to_markdown(table)
+    assert "| c | fedavg | failed | – | – | 0 | 33.00 | – |" in to_markdown(table)
     assert "c, fedavg: seed 0 failed: the loss is not finite" in remarks(table)
 
 
@@ -53,6 +54,18 @@ def test_rank_correlation_by_hand() -> None:
     )
     assert math.isnan(rank_correlation(cells[:2]).rho), "two methods are too few for a rank correlation"
     assert "c: rank correlation with the paper 0.80 over 4 methods" in remarks(comparison(*cells))
+
+
+def test_no_rank_correlation_where_no_model_has_learnt() -> None:
+    """An order of models that all guess means nothing, however well it agrees."""
+    values = {"a": 10.1, "b": 10.2, "c": 10.3}
+    unlearnt = [cell(name, [value], value, learnt=False) for name, value in values.items()]
+    assert math.isnan(rank_correlation(unlearnt).rho)
+    (remark,) = remarks(comparison(*unlearnt))
+    assert "no rank correlation" in remark
+    assert "always predicting the largest class" in remark
+    one_learnt = [*unlearnt[:2], cell("c", [50.0], 10.3)]
+    assert rank_correlation(one_learnt).rho == pytest.approx(1.0)
 
 
 def test_methods_are_ranked_on_the_repetitions_that_all_of_them_have() -> None:
@@ -82,8 +95,8 @@ def test_speed_up_of_a_method_that_never_reaches_fedavgs_best_is_one_and_flagged
     )
     text = to_markdown(table)
     assert "| 3.00 | 5.26 |" in text
-    assert "| 1.00, not reached | Failed |" in text
-    assert "not reached: some repetition never reaches it and counts as 1" in text
+    assert "| 1.00 † | Failed |" in text
+    assert "†: some repetition never reaches it and counts as 1" in text
     assert "| – | 1.20 |" in text
     assert [row["reached"] for row in to_rows(table)] == [True, False, None]
 
@@ -104,8 +117,8 @@ def test_lead_of_the_papers_method_is_paired_over_repetitions() -> None:
 
 
 def test_missing_columns_are_listed_and_csv_has_plain_numbers() -> None:
-    table = comparison(cell("fedavg", [33.0], 33.02), missing=("column mnist-0.1: not requested",))
-    assert "- missing: column mnist-0.1: not requested" in to_markdown(table)
+    table = comparison(cell("fedavg", [33.0], 33.02), missing=(MissingCells("not requested", ("mnist-0.1",)),))
+    assert "| mnist-0.1 | all | not requested |" in to_markdown(table)
     head, line = to_csv(table).splitlines()
-    assert head.startswith("column,method,dataset,model,rounds,n,mean,std,paper,")
-    assert line.startswith("c,fedavg,,,,1,33.0000,,33.0200,,-0.0200,False,")
+    assert head.startswith("column,method,dataset,model,rounds,n,mean,std,final,mean_last10,paper,")
+    assert line.startswith("c,fedavg,,,,1,33.0000,,,,33.0200,,-0.0200,False,")

@@ -20,7 +20,7 @@ from .conftest import SMALL, InProcessPool
 
 COLUMNS = (
     "table,method,dataset,setting,local_size,model,preset,rules,partition_seed,seed,rounds,best,best_round,final,mean_last10,"
-    "bytes_up,bytes_down,seconds,jobs,engine,precision,device,versions,commit"
+    "bytes_up,bytes_down,seconds,test_rows,largest_class,jobs,engine,precision,device,versions,commit"
 )
 REPOSITORY = Path(__file__).parents[2]
 WORDS = ("reproduce", "fedlmd/table1", *SMALL, "--only", "cifar10-0.05", "--record", "kept")

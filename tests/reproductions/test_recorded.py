@@ -8,12 +8,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import unskew as unskew_package
 from runner.conftest import Command
+from unskew.base.errors import UserError
+from unskew.reproductions.near_matches import near_matches
+from unskew.reproductions.shipped_results import results_folder
 
 from .conftest import SMALL, InProcessPool
 
 LDA = ("reproduce", "fedlmd/table3-lda", *SMALL, "--only", "cifar10-0.05")
 SHOWN = tuple(word for word in SMALL if word not in ("--device", "cpu"))  # nothing is run, so no device
+SHOWN_LDA = tuple(word for word in LDA if word not in ("--device", "cpu"))
 RESULTS = Path(__file__).parents[2] / "results"
 
 
@@ -101,6 +106,41 @@ def test_a_figure_is_drawn_from_the_curves_of_a_table(recorded: Path, unskew: Co
     assert set(pd.read_csv(recorded / "accuracy.csv")["table"]) == {"table3-lda"}, "a run was recorded twice"
 
 
+def test_near_matches_of_missing_cells_are_named(recorded: Path, unskew: Command) -> None:
+    """Rows were recorded with two rounds and the paper's preset: a request for others is told so."""
+    words = list(SHOWN_LDA)
+    words[words.index("--rounds") + 1] = "30"
+    refused = unskew(*words, "--methods", "fedavg", "--seeds", "0", "--recorded", "kept")
+    assert refused.code == 2
+    assert "1 missing cell is recorded with rounds 2: --rounds 2\n" in refused.err
+    assert unskew(*words[:-2], "--rounds", "2", "--methods", "fedavg", "--recorded", "kept").code == 0
+    both = unskew(*words, "--preset", "released", "--methods", "fedavg", "--seeds", "0", "--recorded", "kept")
+    assert "recorded with preset paper and rounds 2: --preset paper --rounds 2" in both.err
+    precision = unskew(*SHOWN_LDA, "precision=bf16", "--methods", "fedavg", "--seeds", "0", "--recorded", "kept")
+    assert "recorded with precision float32: precision=float32" in precision.err
+    shown_part = shown(unskew, "fedlmd/table3-lda", "--only", "cifar10-0.05", "--methods", "fedavg,fedrs")
+    assert shown_part["near_matches"] == [], "nothing near was recorded for fedrs"
+
+
+def test_near_matches_name_overrides_of_the_recorded_row() -> None:
+    key = ("table1", "fedavg", "cifar10", "s=2", "cnn", "paper", "1", "0", "200")
+    row = (*key[:3], "s=2;data.augment.cutout=16", *key[4:])
+    (line,) = near_matches([key], {row: {}}, {})
+    assert line == "1 missing cell is recorded with data.augment.cutout=16: data.augment.cutout=16"
+    assert near_matches([key], {(*key[:3], "s=3", *key[4:]): {}}, {}) == [], "another skew is another column"
+    assert near_matches([key], {("table1", "fedlmd", *key[2:]): {}}, {}) == []
+
+
+def test_best_final_and_last_ten_are_shown_with_the_rate_of_the_largest_class(recorded: Path, unskew: Command) -> None:
+    line = pd.read_csv(recorded / "accuracy.csv").query("method == 'fedavg'").iloc[0]
+    words = ("--only", "cifar10-0.05", "--methods", "fedavg", "--seeds", "0", "--draws", "19940817")
+    (cell,) = shown(unskew, "fedlmd/table3-lda", *words)["cells"]
+    assert (cell["mean"], cell["final"], cell["mean_last10"]) == (line["best"], line["final"], line["mean_last10"])
+    rate = 100 * line["largest_class"] / line["test_rows"]
+    printed = unskew("reproduce", "fedlmd/table3-lda", *SHOWN, "--recorded", "kept", *words).out
+    assert f"Always predicting the largest class gives {rate:.1f} %." in " ".join(printed.split())
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -159,7 +199,7 @@ def test_the_label_figure_is_redrawn_from_its_own_table(pool: InProcessPool, uns
         assert (result := unskew(*words, *other, "--recorded", "kept")).code == 2, other
         assert "found none" in result.err
     fewer = unskew(*words, "--methods", "fedavg,fedntd", "--recorded", "kept", "--json")
-    assert json.loads(fewer.out)["missing"] == ["fedntd: not recorded"]
+    assert json.loads(fewer.out)["missing"] == ["method fedntd: not recorded"]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +207,7 @@ def test_the_label_figure_is_redrawn_from_its_own_table(pool: InProcessPool, uns
     [
         (("--device", "cpu"), "--recorded runs nothing"),
         (("--record", "kept"), "recorded already"),
-        ((), "expected accuracy.csv in nowhere/fedlmd, found none"),
+        ((), "expected accuracy.csv in nowhere/fedlmd, found none; type --recorded shipped"),
     ],
 )
 def test_contradictory_options_are_refused(
@@ -191,3 +231,18 @@ def test_recorded_figures_match_the_recorded_curves(unskew: Command, tmp_path: P
         assert unskew("reproduce", f"fedlmd/figure{number}", *words).code == 0
         name = f"figure{number}.csv"
         assert (tmp_path / name).read_text() == (RESULTS / "fedlmd" / name).read_text()
+
+
+def test_shipped_rows_are_those_of_the_package_else_of_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel has them inside the package (tests/docs walks the README with one)."""
+    assert results_folder("kept") == Path("kept")
+    assert results_folder("shipped") == RESULTS
+    package = tmp_path / "site" / "unskew"
+    (package / "recorded" / "fedlmd").mkdir(parents=True)
+    monkeypatch.setattr(unskew_package, "__file__", str(package / "__init__.py"))
+    with pytest.raises(UserError, match="expected recorded results in this installation"):
+        results_folder("shipped")
+    (package / "recorded" / "fedlmd" / "accuracy.csv").touch()
+    assert results_folder("shipped") == package / "recorded"

@@ -57,7 +57,8 @@ def reproduce(
         str | None, typer.Option(metavar="DIR", help="add finished runs to DIR/PAPER/accuracy.csv")
     ] = None,
     recorded: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="run nothing; show what is recorded in DIR/PAPER/")
+        Path | None,
+        typer.Option(metavar="DIR", help="run nothing; show rows in DIR/PAPER/; shipped: those that come with unskew"),
     ] = None,
     as_json: Json = False,
     imports: Imports = None,
@@ -103,12 +104,15 @@ def reproduce(
 
 def _print_table(done: Reproduction, comparison: PaperComparison) -> None:
     from unskew.describe.terminal_tables import console
-    from unskew.reproductions.write_target import caption, remarks, to_terminal
+    from unskew.reproductions.write_target import caption, missing_to_terminal, remarks, to_terminal
 
     screen = console()
     screen.print(to_terminal(comparison))
     screen.print(caption(comparison), markup=False)
-    typer.echo("\n".join([*remarks(comparison), *done.hint, f"table: {done.folder}/table.csv and .md"]))
+    typer.echo("\n".join(remarks(comparison)))
+    if comparison.missing:
+        screen.print(missing_to_terminal(comparison))
+    typer.echo("\n".join([*done.hint, f"table: {done.folder}/table.csv and .md"]))
     if not done.rerun:
         typer.echo(f"report: {done.files[-1]}")
 

@@ -10,11 +10,12 @@ from unskew.comparisons.comparison_table import ComparisonRow, ComparisonTable
 from unskew.config.experiment import Experiment
 from unskew.reports.speedup import SpeedUp, paper_speed_up
 from unskew.reproductions.deviations import keeps_experiment, substitutions
-from unskew.reproductions.paper_names import format_columns
+from unskew.reproductions.missing_cells import MissingCells
 from unskew.reproductions.paper_numbers import PaperNumber, read
 from unskew.reproductions.target_catalogue import Target, targets
 from unskew.reproductions.target_plan import TargetPlan
 from unskew.results.baseline import is_baseline
+from unskew.results.learning import has_learnt, majority_sentence
 from unskew.results.run_tables import test_accuracy
 from unskew.results.statistics import Difference, Scores, common, difference, mean_and_std
 
@@ -29,12 +30,15 @@ class PaperCell:
 
     column: str
     method: str
-    scores: Scores
+    scores: Scores  # best accuracy over the rounds
     failed: tuple[str, ...] = ()
     printed: PaperNumber | None = None
     speedups: tuple[SpeedUp, ...] = ()  # one per repetition
     experiment: Experiment | None = None
     exact: bool = True  # run with the paper's settings; otherwise a difference is not marked
+    final: float = math.nan  # mean accuracy in the last round
+    late: float = math.nan  # mean accuracy over the last ten rounds
+    learnt: bool = True  # some run is better than always predicting the largest class
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -69,9 +73,10 @@ class PaperComparison:
     preset: str
     changed: tuple[str, ...]
     cells: tuple[PaperCell, ...]
-    missing: tuple[str, ...]
+    missing: tuple[MissingCells, ...]
     substitutions: dict[str, list[str]] = field(default_factory=dict)
     preset_changes: tuple[str, ...] = ()  # of a preset that is neither the paper's text nor its code
+    majority: str = ""  # a sentence with the accuracy of always predicting the largest class
 
     @property
     def columns(self) -> list[str]:
@@ -97,7 +102,7 @@ class PaperComparison:
 class RankCorrelation:
     """Spearman's correlation between our order of methods and the paper's.
 
-    rho: nan if there are too few methods, no shared repetitions, or no differences between the means.
+    rho: nan if there are too few methods, no shared repetitions, no differences between the means, or nothing learnt.
     methods: number of methods ranked; shared: repetitions that all of them have; total: repetitions that any has.
     """
 
@@ -105,6 +110,7 @@ class RankCorrelation:
     methods: int
     shared: int
     total: int
+    learnt: bool = True  # some method's model is better than always predicting the largest class
 
 
 def rank_correlation(cells: Sequence[PaperCell]) -> RankCorrelation:
@@ -114,12 +120,14 @@ def rank_correlation(cells: Sequence[PaperCell]) -> RankCorrelation:
     ranked = {cell.method: (cell.scores, cell.printed.mean) for cell in cells if cell.printed and cell.scores}
     if not ranked:
         return RankCorrelation(math.nan, 0, 0, 0)
+    learnt = any(cell.learnt for cell in cells if cell.method in ranked)
     shared = common({method: scores for method, (scores, _) in ranked.items()})
     our_means = [mean_and_std(list(scores.values()))[0] for scores in shared.values()]
     paper_means = [paper for _, paper in ranked.values()]
     counts = len(next(iter(shared.values()))), len(set().union(*(scores for scores, _ in ranked.values())))
-    if not counts[0] or len(ranked) < MIN_RANKED or len(set(our_means)) == 1 or len(set(paper_means)) == 1:
-        return RankCorrelation(math.nan, len(ranked), *counts)
+    equal = len(set(our_means)) == 1 or len(set(paper_means)) == 1
+    if not learnt or not counts[0] or len(ranked) < MIN_RANKED or equal:
+        return RankCorrelation(math.nan, len(ranked), *counts, learnt)
     return RankCorrelation(float(spearmanr(our_means, paper_means).statistic), len(ranked), *counts)
 
 
@@ -142,8 +150,9 @@ def compare_with_paper(plan: TargetPlan, table: ComparisonTable) -> PaperCompari
     skipped = _not_requested(printed, {column for column, _ in cells}, plan.absent, set(plan.grid.compare.methods))
     target, missing = plan.target, (*plan.missing, *skipped)
     shown = tuple(cells.values())
+    majority = majority_sentence(run for row in table.rows for run in row.runs)
     return PaperComparison(
-        target.name, target.proposed, plan.preset, plan.changed, shown, missing, replaced, plan.preset_changes
+        target.name, target.proposed, plan.preset, plan.changed, shown, missing, replaced, plan.preset_changes, majority
     )
 
 
@@ -158,14 +167,14 @@ def numbers_in_all_tables(target: Target) -> dict[tuple[str, str], PaperNumber]:
 
 def _not_requested(
     printed: Iterable[tuple[str, str]], shown: set[str], absent: tuple[str, ...], methods: set[str]
-) -> list[str]:
+) -> list[MissingCells]:
     """Name the cells of the paper's table that were not requested, so that a part does not look complete."""
     skipped = list(dict.fromkeys(column for _, column in printed if column not in (*shown, *absent)))
-    lines = [f"{format_columns(skipped)}: not requested"] if skipped else []
+    entries = [MissingCells("not requested", tuple(skipped))] if skipped else []
     for column in sorted(shown):
         if names := [method for method, label in printed if label == column and method not in methods]:
-            lines.append(f"{format_columns([column])}, {', '.join(names)}: not requested")
-    return lines
+            entries.append(MissingCells("not requested", (column,), tuple(names)))
+    return entries
 
 
 def _paper_cell(
@@ -181,7 +190,16 @@ def _paper_cell(
         failed += [f"{where}seed {seed} failed: {why}" for seed, why in sorted(row.failed.items())]
         if printed and printed.speedup:
             speedups += _speedups(row, table)
-    return PaperCell(column, method, scores, tuple(failed), printed, tuple(speedups))
+    final, late = (_mean(value for row in rows for value in row.scores.get(name, {}).values())
+                   for name in ("final", "mean_last10"))  # fmt: skip
+    learnt = any(has_learnt(run) for row in rows for run in row.runs)
+    return PaperCell(
+        column, method, scores, tuple(failed), printed, tuple(speedups), final=final, late=late, learnt=learnt
+    )
+
+
+def _mean(values: Iterable[float]) -> float:
+    return mean_and_std(list(values))[0]
 
 
 def _speedups(row: ComparisonRow, table: ComparisonTable) -> Iterator[SpeedUp]:

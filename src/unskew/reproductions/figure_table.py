@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from unskew.base.errors import UserError
 from unskew.reproductions.figures.label_heat_maps import TRAINED
+from unskew.reproductions.missing_cells import MissingCells
 from unskew.reproductions.record_runs import KEY, key_of
 from unskew.reproductions.target_catalogue import Target
 from unskew.reproductions.target_plan import TargetPlan
@@ -62,5 +63,6 @@ def read(plan: TargetPlan, folder: Path, command: str) -> tuple[TargetPlan, pd.D
     if table.empty:
         rows = "; ".join(", ".join(f"{name} {v}" for name, v in zip(RUN_COLUMNS, key) if v) for key in wanted)
         raise UserError(f"{path}: expected rows of {rows}, found none; {hint}")
-    absent = [f"{name}: not recorded" for name in plan.grid.compare.methods if name not in set(table["series"])]
-    return replace(plan, missing=(*plan.missing, *absent)), table
+    methods = tuple(name for name in plan.grid.compare.methods if name not in set(table["series"]))
+    entries = (MissingCells("not recorded", methods=methods),) if methods else ()
+    return replace(plan, missing=(*plan.missing, *entries)), table

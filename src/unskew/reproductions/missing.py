@@ -1,20 +1,21 @@
-"""List what is not recorded of a table or figure: columns, methods, single seeds and draws of the split."""
+"""What a reproduced table or figure lacks, and why: columns, methods, single seeds and draws of the split."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 from unskew.comparisons.grid import Cell
-from unskew.reproductions.paper_names import format_columns
+from unskew.reproductions.missing_cells import MissingCells
 from unskew.reproductions.target_plan import TargetPlan
 
 Repetition = tuple[int | None, int]  # draw of the split and seed
+WHY = "not recorded"
 
 
-def describe_missing(
+def list_missing(
     plan: TargetPlan, requested: Collection[str], recorded: Collection[str]
-) -> tuple[list[str], list[str]]:
-    """Lines that name what is missing, and the columns of which nothing is recorded.
+) -> tuple[list[MissingCells], list[str]]:
+    """What is missing, and the columns of which nothing is recorded.
 
     requested, recorded: names of cells. A repetition counts as missing if it was requested, or if another method of
     its column has it.
@@ -23,7 +24,7 @@ def describe_missing(
     for cell in plan.grid.cells:
         by_column.setdefault(plan.column_of(cell), []).append(cell)
     absent = [column for column, cells in by_column.items() if not any(cell.name in recorded for cell in cells)]
-    lines = [f"{format_columns(absent)}: not recorded"] if absent else []
+    lines = [MissingCells(WHY, tuple(absent))] if absent else []
     for column, cells in by_column.items():
         lines += [] if column in absent else _missing_in_column(column, cells, requested, recorded)
     return lines, absent
@@ -31,8 +32,8 @@ def describe_missing(
 
 def _missing_in_column(
     column: str, cells: Sequence[Cell], requested: Collection[str], recorded: Collection[str]
-) -> list[str]:
-    """A line for the methods with no repetition, and one per group of methods that lack the same repetitions."""
+) -> list[MissingCells]:
+    """An entry for the methods with no repetition, and one per group of methods that lack the same repetitions."""
     known = {repetition(cell) for cell in cells if cell.name in recorded}
     none: list[str] = []
     some: dict[tuple[Repetition, ...], list[str]] = {}
@@ -43,9 +44,9 @@ def _missing_in_column(
             none.append(method)
         elif absent:
             some.setdefault(tuple(map(repetition, absent)), []).append(method)
-    lines = [f"{format_columns([column])}, {', '.join(none)}: not recorded"] if none else []
+    lines = [MissingCells(WHY, (column,), tuple(none))] if none else []
     for repetitions, names in some.items():
-        lines.append(f"{format_columns([column])}, {', '.join(names)}: not recorded: {format_repetitions(repetitions)}")
+        lines.append(MissingCells(f"{WHY}: {format_repetitions(repetitions)}", (column,), tuple(names)))
     return lines
 
 

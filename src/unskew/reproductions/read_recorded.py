@@ -13,8 +13,8 @@ from pathlib import Path
 from unskew.base.errors import UserError
 from unskew.config import recipe as recipes
 from unskew.reproductions import target_plan as plans
-from unskew.reproductions.command_line import command_for
-from unskew.reproductions.missing import describe_missing, repetition
+from unskew.reproductions.missing import list_missing, repetition
+from unskew.reproductions.near_matches import near_matches
 from unskew.reproductions.record_runs import key_of
 from unskew.reproductions.recorded_rows import Key, RecordedRuns, load_recorded
 from unskew.reproductions.run_target import TargetRuns
@@ -25,28 +25,33 @@ from unskew.reproductions.target_plan import ReproduceOptions, TargetPlan
 OVERRIDE_COLUMNS = {"precision": "precision", "engine": "engine", "engine.name": "engine"}
 
 
-def read(target: Target, options: ReproduceOptions, folder: Path) -> tuple[TargetPlan, TargetRuns]:
+def read(target: Target, options: ReproduceOptions, folder: Path, command: str) -> tuple[TargetPlan, TargetRuns]:
     """The cells that are recorded under `folder`, and their runs; the plan's `missing` names the others.
 
-    A table uses all recorded seeds and draws of the split, unless the options name some.
+    A table uses all recorded seeds and draws of the split, unless the options name some. command: the command line that
+    records what is missing.
     """
     if options.device is not None:
         raise UserError("--device: --recorded runs nothing; leave out one of the two")
-    command = command_for(target.name, options, folder)
     rows = load_recorded(folder, target.paper, command)
     options = replace(options, recorded=frozenset(rows.values_of("dataset")))
     requested = plans.make(target, options)
     widened = options if target.is_figure else _with_recorded_repetitions(options, requested, rows)
     plan = requested if widened == options else plans.make(target, widened)
     keys = _recorded_keys(plan, widened, rows)
+    others = {key: line for key, line in rows.lines.items() if key not in set(keys.values())}
+    lacking = [key_of(requested, cell) for cell in requested.grid.cells if cell.name not in keys]
+    near = tuple(near_matches(lacking, others, _required_columns(options)))
     if not keys:
+        hints = "".join(f"{line}\n" for line in near)
         raise UserError(f"{target.name}: no matching rows in {rows.folder}; {_recorded_values(rows)}\n"
-                        f"to record it, run: {command}")  # fmt: skip
-    missing, absent = describe_missing(plan, {cell.name for cell in requested.grid.cells}, keys)
+                        f"{hints}to record it, run: {command}")  # fmt: skip
+    missing, absent = list_missing(plan, {cell.name for cell in requested.grid.cells}, keys)
     recorded = tuple(cell for cell in plan.grid.cells if cell.name in keys)
     runs = tuple((cell, rows.run(keys[cell.name], cell)) for cell in recorded)
     grid = replace(plan.grid, cells=recorded)
-    plan = replace(plan, grid=grid, missing=(*plan.missing, *missing), absent=(*plan.absent, *absent))
+    everything = (*plan.missing, *missing)
+    plan = replace(plan, grid=grid, missing=everything, absent=(*plan.absent, *absent), near_matches=near)
     return plan, TargetRuns(runs, {})
 
 
@@ -66,8 +71,7 @@ def _with_recorded_repetitions(
 
 def _recorded_keys(plan: TargetPlan, options: ReproduceOptions, rows: RecordedRuns) -> dict[str, Key]:
     """Name of a cell -> the key of its row; rows of the target itself take precedence."""
-    overrides = _overrides(options)
-    required = [(OVERRIDE_COLUMNS[key], str(value)) for key, value in overrides if key in OVERRIDE_COLUMNS]
+    required = _required_columns(options).items()
     recorded = {key for key, line in rows.lines.items() if all(line[column] == value for column, value in required)}
     wanted = {cell.name for cell in plan.grid.cells}
     keys: dict[str, Key] = {}
@@ -97,6 +101,11 @@ def _recorded_values(rows: RecordedRuns) -> str:
     """The values that are recorded, for an error message."""
     words = [f"{column} {', '.join(rows.values_of(column))}" for column in ("preset", "rounds", "precision", "table")]
     return f"its rows have {'; '.join(words)}"
+
+
+def _required_columns(options: ReproduceOptions) -> dict[str, str]:
+    """Columns outside the key that rows must have, because the user overrides them."""
+    return {OVERRIDE_COLUMNS[key]: str(value) for key, value in _overrides(options) if key in OVERRIDE_COLUMNS}
 
 
 def _overrides(options: ReproduceOptions) -> list[tuple[str, object]]:

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 KEY = ["table", "method", "dataset", "setting", "model", "preset", "partition_seed", "seed", "rounds"]
 MEASURED = ["best", "best_round", "final", "mean_last10", "bytes_up", "bytes_down", "seconds"]
+TEST_SET = ["test_rows", "largest_class"]  # for the accuracy of always predicting the largest class
 ENVIRONMENT = ["jobs", "engine", "precision", "device", "versions", "commit"]
-ACCURACY = [*KEY[:4], "local_size", *KEY[4:6], "rules", *KEY[6:], *MEASURED, *ENVIRONMENT]
+ACCURACY = [*KEY[:4], "local_size", *KEY[4:6], "rules", *KEY[6:], *MEASURED, *TEST_SET, *ENVIRONMENT]
 CURVES = ["round", "accuracy", "loss", *KEY]
 ORDER = ["table", "dataset", "model", "setting", "preset", "partition_seed", "method", "seed", "rounds", "round"]
 DIGITS = 4
@@ -84,6 +85,7 @@ def _line(plan: TargetPlan, cell: Cell, run: LoadedRun) -> dict[str, Any]:
         "local_size": _local_size(plan, cell),
         "rules": run.config.rules,
         **{name: round(v, DIGITS) if isinstance(v, float) else v for name, v in measured.items()},
+        **dict(zip(TEST_SET, run.test_set)),
         "jobs": environment.get("jobs", ""),  # unknown in runs of older versions
         "engine": environment["engine"],
         "precision": run.config.precision,

@@ -22,9 +22,14 @@ Key = tuple[str, ...]  # in the order of KEY
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRun(LoadedRun):
-    """A run read from its rows: the summary, and accuracy and loss by round."""
+    """A run read from its rows: the summary, accuracy and loss by round, and the size of the test set."""
 
     curve: pd.DataFrame
+    test_counts: tuple[int, int]
+
+    @property
+    def test_set(self) -> tuple[int, int]:
+        return self.test_counts
 
     def _table(self, name: str) -> pd.DataFrame:
         if name != "metrics":
@@ -51,11 +56,13 @@ class RecordedRuns:
         try:
             best, final, late, seconds = (float(line[n]) for n in ("best", "final", "mean_last10", "seconds"))
             at, up, down = (int(line[name]) for name in ("best_round", "bytes_up", "bytes_down"))
+            test = int(line.get("test_rows") or 0), int(line.get("largest_class") or 0)  # empty in old rows
             curve = _metrics(self.curves[key], cell)
         except (KeyError, ValueError) as error:
             raise UserError(f"{self.folder}: cannot read the row of {', '.join(key)}: {error}") from error
         summary = Summary(cell.name, line["method"], best, at, final, late, up, down, seconds)
-        return RecordedRun(self.folder, cell.experiment, summary, {}, {n: line[n] for n in ENVIRONMENT}, curve=curve)
+        environment = {name: line[name] for name in ENVIRONMENT}
+        return RecordedRun(self.folder, cell.experiment, summary, {}, environment, curve=curve, test_counts=test)
 
 
 def load_recorded(folder: Path, paper: str, command: str) -> RecordedRuns:
@@ -68,7 +75,10 @@ def load_recorded(folder: Path, paper: str, command: str) -> RecordedRuns:
     path = folder / paper
     for name in FILES:
         if not (path / name).is_file():
-            raise UserError(f"--recorded: expected {name} in {path}, found none; to record it, run: {command}")
+            raise UserError(
+                f"--recorded: expected {name} in {path}, found none; type --recorded shipped for the rows that come "
+                f"with unskew; to record it, run: {command}"
+            )
     lines, curves = (pd.read_csv(path / name, dtype=str, keep_default_na=False) for name in FILES)
     for name, frame in zip(FILES, (lines, curves)):
         if absent := [column for column in KEY if column not in frame]:

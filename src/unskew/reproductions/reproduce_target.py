@@ -23,11 +23,13 @@ from unskew.reproductions import record_runs as run_records
 from unskew.reproductions import target_plan as plans
 from unskew.reproductions.command_line import command_for
 from unskew.reproductions.compare_to_paper import PaperComparison, rank_correlation
+from unskew.reproductions.missing_cells import MissingCells
 from unskew.reproductions.run_target import TargetRuns
+from unskew.reproductions.shipped_results import results_folder
 from unskew.reproductions.target_catalogue import Target
 from unskew.reproductions.target_plan import ReproduceOptions, TargetPlan
 from unskew.reproductions.target_status import status_of
-from unskew.reproductions.write_target import caption, remarks, to_rows, to_text
+from unskew.reproductions.write_target import caption, missing_to_text, remarks, to_rows, to_text
 from unskew.results.atomic_write import write_output
 
 if TYPE_CHECKING:
@@ -49,30 +51,36 @@ class Reproduction:
     folder: Path
     frame: pd.DataFrame  # one row per cell of a table, or what a figure draws
     files: tuple[Path, ...]
-    missing: tuple[str, ...]
+    missing: tuple[MissingCells, ...]
     comparison: PaperComparison | None = None  # of a table
     failed_runs: int = 0
     rerun: str = ""  # the command that runs what is not recorded
+    near_matches: tuple[str, ...] = ()  # recorded rows with slightly other settings, and the options for them
     record_files: tuple[Path, ...] = ()  # that `record` wrote
     finished_runs: int = 0
 
     @property
     def hint(self) -> list[str]:
         """The command for what is missing, if only recorded rows were read."""
-        return [f"to run what is missing: {self.rerun}"] if self.missing and self.rerun else []
+        if not (self.missing and self.rerun):
+            return []
+        return [*self.near_matches, f"to run what is missing: {self.rerun}"]
 
     def as_dict(self) -> dict[str, Any]:
         """The dictionary that `--json` prints."""
-        rerun = {"rerun": self.rerun, "play": self.rerun}  # `play` is the old key, for one version
+        rerun: dict[str, Any] = {"rerun": self.rerun, "near_matches": self.near_matches}
+        rerun["play"] = self.rerun  # the old key, for one version
         if self.comparison is None:
             files = [str(path) for path in self.files]
-            return {"name": self.target, "files": files, "missing": self.missing, "out": str(self.folder)} | rerun
+            missing = [str(cells) for cells in self.missing]
+            return {"name": self.target, "files": files, "missing": missing, "out": str(self.folder)} | rerun
         return _table_as_dict(self.comparison) | {"out": str(self.folder)} | rerun
 
     def __repr__(self) -> str:
         lines = [f"missing: {text}" for text in self.missing] if self.comparison is None else []
         if self.comparison is not None:
-            lines = [to_text(self.comparison), caption(self.comparison), *remarks(self.comparison)]
+            table = self.comparison
+            lines = [to_text(table), caption(table), *remarks(table), missing_to_text(table)]
         return "\n".join([*lines, *self.hint, *map(str, self.files)])
 
     def _repr_html_(self) -> str:
@@ -108,10 +116,11 @@ def reproduce(
     """Run a table or figure of a paper, or read its recorded rows; without a target, list all of them.
 
     target: such as "fedlmd/table3-lda"; only: columns of the table by label; methods, seeds, rounds: instead of the
-    paper's; draws: seeds of the split, to run all cells on each split; preset: "paper" for its text, "released" for the
-    authors' code; overrides: such as ["precision=tf32"]; jobs: parallel runs; out, runs: folders of the results and of
-    the runs; record: add finished runs to this folder's CSV files; recorded: run nothing, show rows of this folder;
-    show: whether to show the progress; None shows it in notebooks and terminals.
+    paper's; draws: seeds of the split, to run all cells on each split; preset: "paper" for its text, "released" for
+    the authors' code, or another preset of the recipe; overrides: such as ["precision=tf32"]; jobs: parallel runs;
+    out, runs: folders of the results and of the runs; record: add finished runs to this folder's CSV files;
+    recorded: run nothing, show rows of this folder, or of "shipped" for those that come with unskew; show: whether
+    to show the progress; None shows it in notebooks and terminals.
     """
     root = Path(data_dir) if data_dir else None
     if target is None:
@@ -128,7 +137,7 @@ def reproduce(
     if record is not None:
         preflight.check_record(Path(record), chosen.paper)
     if recorded is not None:
-        return _from_records(chosen, options, Path(recorded), results, record)
+        return _from_records(chosen, options, recorded, results, record)
     run_folder = folder_path(runs) if runs is not None else results if out is not None else RUNS
     plan = plans.make(chosen, options, root)
     if chosen.is_figure:
@@ -143,22 +152,23 @@ def reproduce(
 
 
 def _from_records(
-    target: Target, options: ReproduceOptions, folder: Path, out: Path, record: str | Path | None
+    target: Target, options: ReproduceOptions, recorded: str | Path, out: Path, record: str | Path | None
 ) -> Reproduction:
     """Show a table or figure from recorded rows; `record` copies a figure's files next to those rows."""
-    rerun = command_for(target.name, options, folder)
+    folder = results_folder(recorded)
+    rerun = command_for(target.name, options, Path("results") if folder != Path(recorded) else folder)
     if not target.is_figure:
         if record is not None:
             raise UserError("--record: the rows of a table are recorded already; leave out --record or --recorded")
-        plan, done = read_recorded.read(target, options, folder)
-        return replace(_write_table(plan, done, out, report=False), rerun=rerun)
+        plan, done = read_recorded.read(target, options, folder, rerun)
+        return replace(_write_table(plan, done, out, report=False), rerun=rerun, near_matches=plan.near_matches)
     if _figure(target.name).more_than_curves:
         options = replace(options, recorded=figure_table.recorded_datasets(target, folder))
         plan, data = figure_table.read(plans.make(target, options), folder, rerun)
     else:
-        plan, done = read_recorded.read(target, options, folder)
+        plan, done = read_recorded.read(target, options, folder, rerun)
         data = run_target.figure_data(plan, done)
-    made = replace(_write_figure(plan, data, out), rerun=rerun)
+    made = replace(_write_figure(plan, data, out), rerun=rerun, near_matches=plan.near_matches)
     return made if record is None else replace(made, record_files=tuple(_copy_figure(target, out, Path(record))))
 
 
@@ -188,7 +198,7 @@ def _write_figure(plan: TargetPlan, data: pd.DataFrame, out: Path) -> Reproducti
 
 def _add_failures(plan: TargetPlan, done: TargetRuns) -> TargetPlan:
     """The plan with failed cells added to its list of what is missing."""
-    failed = [f"{cell.label}, {plan.column_of(cell)}, seed {cell.seed}: failed: {why}"
+    failed = [MissingCells(f"seed {cell.seed} failed: {why}", (plan.column_of(cell),), (cell.label,))
               for cell in plan.grid.cells if (why := done.failed.get(cell.name))]  # fmt: skip
     return replace(plan, missing=(*plan.missing, *failed))
 
@@ -219,7 +229,8 @@ def _table_as_dict(comparison: PaperComparison) -> dict[str, object]:
     ranked_on = {column: order.shared for column, order in orders.items()}
     return {"name": comparison.name, "preset": comparison.preset, "changed": comparison.changed,
             "replaced": comparison.substitutions, "cells": to_rows(comparison),
-            "rank_correlation": known, "ranked_on": ranked_on, "missing": comparison.missing}  # fmt: skip
+            "rank_correlation": known, "ranked_on": ranked_on,
+            "missing": [str(cells) for cells in comparison.missing]}  # fmt: skip
 
 
 def _list_targets(data_dir: Path | None) -> pd.DataFrame:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unskew.reproductions.availability import why_unavailable
-from unskew.reproductions.paper_names import format_columns, stands_for
+from unskew.reproductions.missing_cells import MissingCells
+from unskew.reproductions.paper_names import stands_for
 
 
 @dataclass(frozen=True)
@@ -19,14 +20,14 @@ class AvailableColumns:
     stand_ins: dict[str, str]  # the paper's column -> its stand-in
 
     @property
-    def missing(self) -> list[str]:
-        """Messages: one line for all columns that are absent for the same reason."""
+    def missing(self) -> list[MissingCells]:
+        """One entry for all columns that are absent for the same reason."""
         lines = []
         for why in dict.fromkeys(self.absent.values()):
             labels = [label for label, each in self.absent.items() if each == why]
             used = [self.stand_ins[label] for label in labels if label in self.stand_ins]
             instead = f"; used instead, without the paper's numbers: {', '.join(used)}" if used else ""
-            lines.append(f"{format_columns(labels)}: {why}{instead}")
+            lines.append(MissingCells(f"{why}{instead}", tuple(labels)))
         return lines
 
 

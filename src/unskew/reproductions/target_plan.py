@@ -17,6 +17,7 @@ from unskew.protocol import method_registry
 from unskew.reproductions import substitute_data
 from unskew.reproductions.availability import unknown_names
 from unskew.reproductions.deviations import changes_from_recipe
+from unskew.reproductions.missing_cells import MissingCells
 from unskew.reproductions.paper_names import stands_for
 from unskew.reproductions.target_catalogue import Target
 
@@ -59,12 +60,13 @@ class TargetPlan:
     target: Target
     grid: Grid
     columns: dict[str, TargetColumn]
-    missing: tuple[str, ...]
+    missing: tuple[MissingCells, ...]
     absent: tuple[str, ...]  # columns whose data are unavailable
     overrides: tuple[tuple[str, Any], ...]
     changed: tuple[str, ...]  # the overrides that differ from the recipe, in words
     preset: str = "paper"
     preset_changes: tuple[str, ...] = ()  # `key=value` of a preset that is neither the paper's text nor its code
+    near_matches: tuple[str, ...] = ()  # what is recorded in place of missing cells
 
     def column_of(self, cell: Cell) -> str:
         return self.columns[cell.setting].label
@@ -80,7 +82,7 @@ class TargetSelection:
     methods: list[dict[str, Any]]
     changes: dict[str, dict[str, Any]]
     plain: dict[str, dict[str, Any]]
-    missing: list[str]
+    missing: list[MissingCells]
     absent: tuple[str, ...]
 
 
@@ -97,7 +99,7 @@ def make(target: Target, options: ReproduceOptions, data_dir: Path | None = None
     if both:
         raise UserError(f"--only: {both[0]}; a figure shows only one of them")
     if not chosen.changes or not chosen.methods:
-        raise UserError(f"{target.name}: nothing can be run\n" + "\n".join(chosen.missing))
+        raise UserError(f"{target.name}: nothing can be run\n" + "\n".join(map(str, chosen.missing)))
     name, raw, compare = _read_recipe(target)
     columns, settings, plain = {}, {}, dotted_keys(recipes.validate(raw, name).resolved())
     papers = _paper_experiments(name, raw, chosen)
@@ -199,15 +201,17 @@ def _select_columns(only: tuple[str, ...] | None, columns: dict[str, Any]) -> li
     return [label for label in columns if only is None or label in only]
 
 
-def _select_methods(names: tuple[str, ...] | None, compare: CompareConfig) -> tuple[list[dict[str, Any]], list[str]]:
-    """Specifications by label, and a line that names the methods that do not exist yet."""
+def _select_methods(
+    names: tuple[str, ...] | None, compare: CompareConfig
+) -> tuple[list[dict[str, Any]], list[MissingCells]]:
+    """Specifications by label, and an entry that names the methods that do not exist yet."""
     known = [*compare.methods, *method_registry.method_names()]
     for name in names or ():
         if name not in compare.methods and unknown_names(name):
             raise UserError(f"--methods: {expected_one_of(dict.fromkeys(known), name, 'some of')}")
     wanted = {name: compare.methods.get(name, name) for name in names or compare.methods}
     absent = [label for label, spec in wanted.items() if unknown_names(spec)]
-    lines = [f"method{'s' * (len(absent) > 1)} {', '.join(absent)}: not implemented yet"] if absent else []
+    lines = [MissingCells("not implemented yet", methods=tuple(absent))] if absent else []
     return [{label: spec} for label, spec in wanted.items() if label not in absent], lines
 
 

@@ -31,9 +31,10 @@ def status_of(target: Target, data_dir: Path | None = None) -> TargetStatus:
     if target.is_figure and target.name not in FIGURES:
         return TargetStatus(NOT_YET, ("drawing it is not implemented",))
     selection = select(target, ReproduceOptions(), data_dir)
+    missing = tuple(map(str, selection.missing))
     if not selection.changes or not selection.methods:
-        return TargetStatus(NOT_YET, tuple(selection.missing))
-    return TargetStatus(IN_PART, tuple(selection.missing)) if selection.missing else TargetStatus(RUNNABLE)
+        return TargetStatus(NOT_YET, missing)
+    return TargetStatus(IN_PART, missing) if missing else TargetStatus(RUNNABLE)
 
 
 def _methods(target: Target) -> list[str]:

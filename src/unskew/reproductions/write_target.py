@@ -15,6 +15,7 @@ from rich.table import Table
 
 from unskew.describe.terminal_tables import as_text
 from unskew.reproductions.compare_to_paper import (
+    MIN_RANKED,
     TOLERANCE,
     PaperCell,
     PaperComparison,
@@ -25,8 +26,10 @@ from unskew.results.atomic_write import write_output
 from unskew.results.format_numbers import spread
 
 MARK = "*"
+NO_WRAP = ("column", "method", "best")
 COLUMNS = (
-    "column", "method", "dataset", "model", "rounds", "n", "mean", "std", "paper", "paper_std", "difference", "outside",
+    "column", "method", "dataset", "model", "rounds", "n", "mean", "std", "final", "mean_last10", "paper",
+    "paper_std", "difference", "outside",
     "speedup", "reached", "paper_speedup", "lead", "lead_half_width", "lead_pairs", "failed",
 )  # fmt: skip
 
@@ -52,6 +55,11 @@ def to_text(comparison: PaperComparison) -> str:
     return as_text(to_terminal(comparison))
 
 
+def missing_to_text(comparison: PaperComparison) -> str:
+    """The cells that are not shown as plain text; empty if nothing is missing."""
+    return as_text(missing_to_terminal(comparison)) if comparison.missing else ""
+
+
 def to_rows(comparison: PaperComparison) -> list[dict[str, Any]]:
     """One record per cell, as plain numbers; None: unknown."""
     rows = []
@@ -59,7 +67,8 @@ def to_rows(comparison: PaperComparison) -> list[dict[str, Any]]:
         (mean, std), lead, (factor, reached) = cell.spread, comparison.lead(cell), cell.mean_speedup
         half = (lead.high - lead.mean) if lead else math.nan
         values = {
-            "mean": mean, "std": std, "difference": cell.difference, "speedup": factor,
+            "mean": mean, "std": std, "final": cell.final, "mean_last10": cell.late,
+            "difference": cell.difference, "speedup": factor,
             "lead": lead.mean if lead else math.nan, "lead_half_width": half,
         }  # fmt: skip
         known = {key: round(value, 4) if math.isfinite(value) else None for key, value in values.items()}
@@ -89,18 +98,35 @@ def _run_facts(cell: PaperCell) -> dict[str, Any]:
 
 def to_markdown(comparison: PaperComparison) -> str:
     """The caption, the table, then the remarks."""
-    head, rows = _table_cells(comparison)
-    lines = [head, ["---"] * len(head), *rows]
-    body = "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines)
     notes = "\n".join(f"- {line}" for line in remarks(comparison))
-    return f"{caption(comparison)}\n\n{body}\n\n{notes}\n"
+    text = f"{caption(comparison)}\n\n{_markdown_table(*_table_cells(comparison))}\n\n{notes}\n"
+    return f"{text}\nNot shown:\n\n{_markdown_table(*_missing_rows(comparison))}\n" if comparison.missing else text
+
+
+def _markdown_table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines)
 
 
 def to_terminal(comparison: PaperComparison) -> Table:
-    head, rows = _table_cells(comparison)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    return _terminal_table(*_table_cells(comparison))
+
+
+def missing_to_terminal(comparison: PaperComparison) -> Table:
+    """The cells that are not shown, and why."""
+    return _terminal_table(*_missing_rows(comparison))
+
+
+def _missing_rows(comparison: PaperComparison) -> tuple[list[str], list[list[str]]]:
+    rows = [[", ".join(cells.columns) or "all", ", ".join(cells.methods) or "all", cells.why]
+            for cells in comparison.missing]  # fmt: skip
+    return ["not shown", "methods", "why"], rows
+
+
+def _terminal_table(head: list[str], rows: list[list[str]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for title in head:
-        table.add_column(title, overflow="fold")
+        table.add_column(title, overflow="fold", no_wrap=title in NO_WRAP)
     for row in rows:
         table.add_row(*map(escape, row))
     return table
@@ -111,11 +137,11 @@ def caption(comparison: PaperComparison) -> str:
     own = f" ({', '.join(comparison.preset_changes)})" if comparison.preset_changes else ""
     text = (
         f"{comparison.name}, preset {comparison.preset}{own}: best accuracy over the rounds in percent, mean ± "
-        "standard deviation over n repetitions (seeds and draws of the split)."
+        "standard deviation over n repetitions (seeds and draws of the split), next to the means of the last round and "
+        "of the last ten."
     )
-    return " ".join(
-        [text, *_mark_notes(comparison), *_column_notes(comparison), describe_deviations(comparison)]
-    ).strip()
+    notes = [*_mark_notes(comparison), *_column_notes(comparison), describe_deviations(comparison)]
+    return " ".join(each for each in (text, comparison.majority, *notes) if each)
 
 
 def describe_deviations(comparison: PaperComparison) -> str:
@@ -136,8 +162,8 @@ def _column_notes(comparison: PaperComparison) -> list[str]:
     lines = []
     if comparison.has_speedups:
         lines.append(
-            "Speed-up: rounds divided by the first round that reaches FedAvg's best accuracy; not reached: some "
-            "repetition never reaches it and counts as 1, where the paper prints 1.00 or Failed."
+            "Speed-up, as the paper defines it: all rounds divided by the first round that reaches FedAvg's best "
+            "accuracy; †: some repetition never reaches it and counts as 1, where the paper prints 1.00 or Failed."
         )
     if _has_leads(comparison):
         lines.append(
@@ -156,18 +182,14 @@ def _mark_notes(comparison: PaperComparison) -> list[str]:
 
 
 def remarks(comparison: PaperComparison) -> list[str]:
-    """Lines on rank correlations, then on what failed or is missing."""
+    """Lines on rank correlations, then on what failed."""
     lines = []
     for column in comparison.columns:
         cells = comparison.of(column)
         notes = (*_rank_remarks(rank_correlation(cells)), *_unequal_repetitions(cells))
         lines += [f"{column}: {note}" for note in notes]
     lines += [f"{cell.column}, {cell.method}: {why}" for cell in comparison.cells for why in cell.failed]
-    if comparison.has_speedups:
-        lines.append(
-            "speed-up: all rounds / first round that reaches FedAvg's best, 1 if none does, as the paper prints it"
-        )
-    return lines + [f"missing: {line}" for line in comparison.missing]
+    return lines
 
 
 def _rank_remarks(order: RankCorrelation) -> list[str]:
@@ -176,9 +198,13 @@ def _rank_remarks(order: RankCorrelation) -> list[str]:
     if not order.methods:  # the paper has no number for them
         return []
     if not order.shared:
-        return [f"{name} undefined: its {order.methods} methods share no repetition (the same seed on the same split)"]
+        return [f"no {name}: its {order.methods} methods share no repetition (the same seed on the same split)"]
+    if not order.learnt:
+        return [f"no {name}: no accuracy is clearly above what always predicting the largest class gives"]
+    if order.methods < MIN_RANKED:
+        return [f"no {name}: it needs {MIN_RANKED} methods, found {order.methods}"]
     if not math.isfinite(order.rho):
-        return [f"{name} undefined for {order.methods} methods"]
+        return [f"no {name}: all means are equal"]
     shared = f", on the {order.shared} of {order.total} repetitions that all of them have"
     return [f"{name} {order.rho:.2f} over {order.methods} methods{shared if order.shared < order.total else ''}"]
 
@@ -196,7 +222,9 @@ def _table_cells(comparison: PaperComparison) -> tuple[list[str], list[list[str]
     head = [
         "column",
         "method",
-        "ours",
+        "best",
+        "final",
+        "last ten",
         "n",
         *["paper", "difference"] * numbers,
         *["speed-up", "paper's"] * has_speedups,
@@ -210,6 +238,8 @@ def _table_cells(comparison: PaperComparison) -> tuple[list[str], list[list[str]
             cell.column,
             cell.method,
             _format_scores(cell),
+            _format_mean(cell.final),
+            _format_mean(cell.late),
             str(len(cell.scores)),
             *[paper, _format_difference(cell)] * numbers,
         ]
@@ -222,6 +252,10 @@ def _format_scores(cell: PaperCell) -> str:
     return "failed" if cell.failed and not cell.scores else spread(*cell.spread, 2)
 
 
+def _format_mean(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
 def _format_difference(cell: PaperCell) -> str:
     if math.isnan(cell.difference):
         return "–"
@@ -232,7 +266,7 @@ def _format_speedup(cell: PaperCell) -> str:
     if not cell.speedups:
         return "–"
     factor, reached = cell.mean_speedup
-    return f"{factor:.2f}{'' if reached else ', not reached'}"
+    return f"{factor:.2f}" if reached else f"{factor:.2f} †"
 
 
 def _format_lead(comparison: PaperComparison, cell: PaperCell) -> str:
@@ -240,7 +274,8 @@ def _format_lead(comparison: PaperComparison, cell: PaperCell) -> str:
     if lead is None:
         return "–"
     interval = f" [{lead.low:+.2f}, {lead.high:+.2f}]" if math.isfinite(lead.low) else ""
-    return f"{lead.mean:+.2f}{interval}, n={lead.pairs}"
+    fewer = f", n={lead.pairs}" if lead.pairs < len(cell.scores) else ""
+    return f"{lead.mean:+.2f}{interval}{fewer}"
 
 
 def _format_csv(value: Any) -> str:

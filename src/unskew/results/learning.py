@@ -14,8 +14,8 @@ ONE_CLASS = 0.99  # share of the predictions from which a model counts as collap
 
 def majority_rate(run: LoadedRun) -> float:
     """Accuracy in percent of always predicting the largest class of the test set; NaN in runs of older versions."""
-    rows = run.about.get("test_rows", [])
-    return 100 * max(rows) / sum(rows) if rows else math.nan
+    rows, largest = run.test_set
+    return 100 * largest / rows if rows else math.nan
 
 
 def has_collapsed(run: LoadedRun) -> bool:
@@ -30,8 +30,8 @@ def has_collapsed(run: LoadedRun) -> bool:
 
 def has_learnt(run: LoadedRun) -> bool:
     """Whether any round is better than the largest class alone, by more than two standard errors."""
-    rate, rows = majority_rate(run) / 100, sum(run.about.get("test_rows", []))
-    if math.isnan(rate) or not rows:
+    rate, rows = majority_rate(run) / 100, run.test_set[0]
+    if not rows:
         return True
     return run.summary.best / 100 > rate + 2 * math.sqrt(rate * (1 - rate) / rows)
 

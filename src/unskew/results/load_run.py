@@ -38,6 +38,12 @@ class LoadedRun:
     def _repr_html_(self) -> str:
         return self.summary._repr_html_()
 
+    @property
+    def test_set(self) -> tuple[int, int]:
+        """Rows of the test set, and of its largest class; zeros in runs of older versions."""
+        rows = self.about.get("test_rows", [])
+        return sum(rows), max(rows, default=0)
+
     @cached_property
     def model(self) -> nn.Sequential:
         """The server's last model as ordinary layers, in eval mode on the CPU; its inputs come from `prepare`.

@@ -1,0 +1,66 @@
+"""Recorded rows that differ from what was asked for in one or two settings, with the options that show them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from unskew.reproductions.record_runs import KEY
+from unskew.reproductions.recorded_rows import Key
+
+MAX_DIFFERENCES = 2
+MAX_LINES = 3
+OPTIONS = {"preset": "--preset", "rounds": "--rounds", "partition_seed": "--draws", "seed": "--seeds"}
+COMPARED = [column for column in KEY if column != "table"]  # equal experiments of other tables are shown anyway
+
+
+def near_matches(
+    lacking: Sequence[Key], lines: Mapping[Key, Mapping[str, str]], required: Mapping[str, str]
+) -> list[str]:
+    """Sentences such as `3 missing cells are recorded with rounds 30: --rounds 30`, the most useful first.
+
+    lacking: keys of missing cells; lines: recorded rows that are not shown; required: values of
+    other columns that the user asked for.
+    """
+    counts: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for key in lacking:
+        changes = {change for row, line in lines.items() if (change := _changes(key, row, line, required))}
+        fewest = min((len(change) for change in changes), default=0)
+        counts.update(change for change in changes if len(change) == fewest)
+    # With rounds 30 named, "rounds 30 and seed 0" for the cells of other seeds would say nothing new.
+    useful = [(changes, n) for changes, n in counts.most_common() if not any(set(c) < set(changes) for c in counts)]
+    return [_sentence(changes, n) for changes, n in useful[:MAX_LINES]]
+
+
+def _changes(
+    key: Key, row: Key, line: Mapping[str, str], required: Mapping[str, str]
+) -> tuple[tuple[str, str], ...] | None:
+    """(what differs, what to type for it) for each difference; None if there are too many or one has no option."""
+    changes = [(f"{column} {line[column]}", f"{column}={line[column]}")
+               for column, value in required.items() if line[column] != value]  # fmt: skip
+    wanted, recorded = dict(zip(KEY, key)), dict(zip(KEY, row))
+    for column in COMPARED:
+        if wanted[column] == recorded[column]:
+            continue
+        option = _option(column, wanted[column], recorded[column])
+        if option is None or len(changes) == MAX_DIFFERENCES:
+            return None
+        changes.append((option if column == "setting" else f"{column} {recorded[column]}", option))
+    return tuple(changes)
+
+
+def _option(column: str, wanted: str, recorded: str) -> str | None:
+    """What to type for the recorded value; None if no option leads there."""
+    if column == "setting":
+        words, extra = wanted.split(";"), recorded.split(";")
+        more = [word for word in extra if word not in words]
+        return " ".join(more) if set(words) <= set(extra) and all("." in word for word in more) else None
+    if column not in OPTIONS or not recorded:
+        return None
+    return f"{OPTIONS[column]} {recorded}"
+
+
+def _sentence(changes: Iterable[tuple[str, str]], count: int) -> str:
+    names, options = zip(*changes)
+    cells = f"{count} missing cell{'s are' if count > 1 else ' is'}"
+    return f"{cells} recorded with {' and '.join(names)}: {' '.join(options)}"

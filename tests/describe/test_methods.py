@@ -47,7 +47,8 @@ def test_page_has_equations_settings_traffic_state_and_departures(unskew: Comman
         "1.00 models",
         "2.00 x up, 2.00 x down",
         "averaged by rows",
-        "papers' numbers tested",
+        "equations tested",
+            "worst -24.25 to 15.31 % (alpha=0.05, released, 1 seed)",
     ):
         assert words in out, words
 
@@ -129,24 +130,35 @@ def test_status_distinguishes_paper_numbers_from_worked_examples(tmp_path: Path)
     for name in ("fedavg-bf16", "fedavg-int8", "fedavg-topk", "feddata"):
         assert tested[name] == "worked examples tested", name
     for name in ("fedavg", "fedlmd", "flea", "scaffold"):
-        assert tested[name] == "papers' numbers tested", name
+        assert tested[name] == "equations tested", name
     file = tmp_path / "test_it.py"
     assert method_facts._tested(file) == ""
     file.write_text("def test_numbers_of_the_paper(): ...\n")
     assert method_facts._tested(file) == "worked examples tested"
     file.write_text("import pytest\n\n\n@pytest.mark.papers\ndef test_numbers(): ...\n")
-    assert method_facts._tested(file) == "papers' numbers tested"
+    assert method_facts._tested(file) == "equations tested"
 
 
-def test_recorded_result_is_from_the_setting_with_most_methods(tmp_path: Path) -> None:
+def test_recorded_results_are_the_best_and_the_worst_setting(tmp_path: Path) -> None:
+    """Compared with FedAvg on the same seeds, whatever table a run was recorded for."""
     lines = ["table,method,dataset,setting,model,preset,partition_seed,seed,rounds,best"]
-    rows = ("figure9,fedmix,q=3,1", "table1,fedavg,a=1,2", "table1,fedmix,a=1,3", "table1,fedavg,q=3,4")
-    for one in (*rows, "table1,fedmix,q=3,5", "table1,flea,q=3,6"):
-        table, name, setting, best = one.split(",")
-        lines.append(f"{table},{name},c,{setting},m,paper,1,0,9,{best}")
+    rows = (
+        "table1,fedavg,easy,paper,0,80", "table1,moon,easy,paper,0,81", "figure9,moon,easy,paper,0,81",
+        "table1,fedavg,hard,fitted,0,40", "table1,fedavg,hard,fitted,1,42",
+        "figure2,moon,hard;local.x=1,fitted,0,10",  # FedAvg was not run with local.x=1
+        "table3,moon,hard,fitted,0,20", "table3,moon,hard,fitted,1,20",
+    )  # fmt: skip
+    for one in rows:
+        table, name, setting, preset, seed, best = one.split(",")
+        lines.append(f"{table},{name},c,{setting},m,{preset},1,{seed},9,{best}")
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "accuracy.csv").write_text("\n".join(lines) + "\n")
-    assert method_facts._recorded("fedmix", tmp_path) == ["c q=3: 5.00 % (FedAvg 4.00, 1 seed)"]
+    assert method_facts._recorded("moon", tmp_path) == [
+        "c: best +1.00 to 81.00 % (easy, paper, 1 seed), worst -21.00 to 20.00 % (hard, fitted, 2 seeds)"
+    ]
+    assert method_facts._recorded("fedavg", tmp_path) == [
+        "c: best 80.00 % (easy, paper, 1 seed), worst 41.00 % (hard, fitted, 2 seeds)"
+    ]
 
 
 def test_pages_are_up_to_date(tmp_path: Path, unskew: Command) -> None:

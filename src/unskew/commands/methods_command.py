@@ -53,7 +53,8 @@ def _print_table(as_json: bool) -> None:
     for columns in ((0, 1, 2, 3), (0, 4, 5, 6, 7)):
         show_table(out, *_columns(method_page.HEAD, rows, columns), no_wrap_columns=("method", "parts"))
     out.print(
-        "bytes and work are relative to FedAvg; `unskew methods NAME` shows the measurement, equations and settings"
+        "bytes and work are relative to FedAvg; tested: the equations, not the accuracies; best and worst: points "
+        "above FedAvg in recorded settings; `unskew methods NAME` shows the measurement, equations and settings"
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 FILE = "methods.csv"
 # Columns that are equal for repetitions of one experiment.
-SAME_EXPERIMENT = ["table", "setting", "model", "preset", "rounds"]
+SAME_EXPERIMENT = ["paper", "setting", "model", "preset", "rounds"]
 REPETITION = ["partition_seed", "seed"]
 
 
@@ -34,12 +35,30 @@ class MethodFacts:
     traffic: str  # bytes relative to FedAvg
     work: str
     tested: str  # kind of the method's own tests
-    recorded: str  # best accuracy in percent, mean over seeds, and FedAvg's in the same setting with the same seeds
+    recorded: str  # by dataset, the settings in which it was best and worst compared with FedAvg
 
     @property
     def status(self) -> str:
         """Tests and recorded results in one line."""
         return "; ".join(word for word in (self.tested, self.recorded) if word) or "contract tests only"
+
+
+@dataclass(frozen=True)
+class RecordedSetting:
+    """A recorded setting of a method: its best accuracy over the rounds, mean over seeds, and FedAvg's."""
+
+    where: str  # skew, preset and repetitions
+    accuracy: float
+    fedavg: float  # NaN for FedAvg itself, and where FedAvg was not run with all of the seeds
+
+    @property
+    def lead(self) -> float:
+        """Points above FedAvg; the accuracy where FedAvg's is unknown."""
+        return self.accuracy if math.isnan(self.fedavg) else self.accuracy - self.fedavg
+
+    def __str__(self) -> str:
+        accuracy = f"{self.accuracy:.2f} %"
+        return f"{accuracy if math.isnan(self.fedavg) else f'{self.lead:+.2f} to {accuracy}'} ({self.where})"
 
 
 def table() -> dict[str, MethodFacts]:
@@ -66,39 +85,62 @@ def _facts(name: str, repository: Path) -> MethodFacts:
 
 
 def _tested(file: Path) -> str:
-    """The kind of tests of a method's last part; tests of the paper's numbers have the marker `papers`."""
+    """The kind of tests of a method's last part; none of them compares accuracies with the paper's.
+
+    Tests with the marker `papers` compute the equations on numbers worked out from the paper.
+    """
     if not file.is_file():
         return ""
     marked = "\n@pytest.mark.papers\n" in file.read_text(encoding="utf-8")
-    return "papers' numbers tested" if marked else "worked examples tested"
+    return "equations tested" if marked else "worked examples tested"
 
 
 def _recorded(name: str, results: Path) -> list[str]:
-    """One line per dataset, for the setting with the most repetitions.
+    """For each dataset the recorded settings in which the method is best and worst compared with FedAvg.
 
-    Ties are broken by the paper's preset, then by the number of methods with rows in the setting, then by order.
+    Sweeps over the method's own settings count only if it was not run with its defaults.
     """
+    rows = _read(results)
+    lines = []
+    for dataset, own in rows[rows["method"] == name].groupby("dataset", sort=False):
+        of_dataset = rows[rows["dataset"] == dataset]
+        defaults = own[[_without_method_settings(setting) == setting for setting in own["setting"]]]
+        groups = (own if defaults.empty else defaults).groupby(SAME_EXPERIMENT, sort=False)
+        settings = [_setting(name, part, of_dataset) for _, part in groups]
+        lines.append(f"{dataset}: {_best_and_worst(settings)}")
+    return lines
+
+
+def _read(results: Path) -> pd.DataFrame:
+    """The recorded runs of all papers; one that several tables show counts once."""
     import pandas as pd  # imported here because it is slow and only `gather` needs it
 
-    lines = []
-    for path in sorted(results.glob("*/accuracy.csv")):
-        rows = pd.read_csv(path, dtype={"partition_seed": str}, keep_default_na=False)
-        for dataset, own in rows[rows["method"] == name].groupby("dataset", sort=False):
-            methods = rows[rows["dataset"] == dataset].groupby(SAME_EXPERIMENT)["method"].nunique().to_dict()
-            groups = own.groupby(SAME_EXPERIMENT, sort=False)
-            key, repetitions = max(groups, key=lambda each: (len(each[1]), each[0][3] == "paper", methods[each[0]]))
-            setting = str(key[1])
-            same = dict(zip(SAME_EXPERIMENT, key)) | {
-                "dataset": dataset,
-                "method": "fedavg",
-                "setting": _without_method_settings(setting),
-            }
-            base = rows[(rows[list(same)] == pd.Series(same)).all(axis=1)].merge(repetitions[REPETITION], on=REPETITION)
-            counted = _format_repetitions(repetitions)
-            if name != "fedavg" and len(base) == len(repetitions):
-                counted = f"FedAvg {base['best'].mean():.2f}, {counted}"
-            lines.append(f"{dataset} {_without_sections(setting)}: {repetitions['best'].mean():.2f} % ({counted})")
-    return lines
+    paths = sorted([*results.glob("*/accuracy.csv"), *results.glob("released/*/accuracy.csv")])
+    tables = [pd.read_csv(path, dtype={"partition_seed": str}, keep_default_na=False) for path in paths]
+    rows = pd.concat([table.assign(paper=path.parent.name) for path, table in zip(paths, tables)])
+    return rows.drop_duplicates(["dataset", "method", *SAME_EXPERIMENT, *REPETITION])
+
+
+def _setting(name: str, own: pd.DataFrame, rows: pd.DataFrame) -> RecordedSetting:
+    """A setting's accuracy and FedAvg's with the same seeds; own: its runs; rows: all of the dataset."""
+    import pandas as pd
+
+    same = {column: own[column].iloc[0] for column in SAME_EXPERIMENT}
+    setting = str(same["setting"])
+    same |= {"method": "fedavg", "setting": _without_method_settings(setting)}
+    paired = rows[(rows[list(same)] == pd.Series(same)).all(axis=1)].merge(own[REPETITION], on=REPETITION)
+    complete = name != "fedavg" and len(paired) == len(own)
+    where = f"{_without_sections(setting)}, {same['preset']}, {_format_repetitions(own)}"
+    return RecordedSetting(where, float(own["best"].mean()), float(paired["best"].mean()) if complete else math.nan)
+
+
+def _best_and_worst(settings: list[RecordedSetting]) -> str:
+    """The settings with the largest and the smallest lead over FedAvg; without FedAvg's runs, by accuracy."""
+    compared = [setting for setting in settings if math.isfinite(setting.fedavg)]
+    ordered = sorted(compared or settings, key=lambda setting: setting.lead)
+    if len(ordered) == 1:
+        return str(ordered[0])
+    return f"best {ordered[-1]}, worst {ordered[0]}"
 
 
 def _without_method_settings(setting: str) -> str:

@@ -8,7 +8,9 @@
 Paper: Wang, Liu, Liang, Joshi, Poor, "Tackling the Objective Inconsistency Problem in Heterogeneous Federated
 Optimization", NeurIPS 2020.
 Running statistics take the plain mean.
-Differs: the code FedLMD builds on switches on an incomplete variance reduction, which is left out here.
+Differs: a_k is the displacement of the steps that were taken, as in the paper. The authors' code ignores Nesterov's
+look-ahead in it, and with both momentum and a proximal term it counts each step twice, once for either recursion. The
+code FedLMD builds on switches on an incomplete variance reduction, which is left out here.
 """
 
 from dataclasses import replace

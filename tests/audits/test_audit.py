@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from unskew.audits import save_audit
 from unskew.audits.audit_run import audit
 from unskew.audits.budget import Budget
 from unskew.audits.threat_model import SERVER, SUM_ONLY, THREATS
+from unskew.audits.verdict import strongest
 from unskew.config import recipe as recipes
 from unskew.runner.prepare_run import read_data
 
@@ -58,18 +60,22 @@ def test_an_audit_writes_leaks_pictures_and_a_page(run: Path, unskew: Command) -
     result = unskew("audit", run, *QUICK)
     assert result.code == 0, result.err
     assert str(SERVER) in result.out
-    assert "counts: not attacked. model/samples: unskew implements no attack on this kind" in result.out
+    assert "counts: sent in clear. model/samples: each client's counts left the clients as they are" in result.out
+    assert "round 1 of 1: batches of 1, 1 local step, learning rate 0.1, lenet" in result.out
+    assert "lenet with a test accuracy of " in result.out
     assert "2 tries of 3 iterations" in result.out
     with (run / "audit" / "leak.csv").open() as file:
         rows = list(csv.DictReader(file))
     columns = "method,defence,attack,dataset,image,restart,metric,space,value,seed,device,commit"
+    columns += ",attacker,restarts,iterations"
     assert list(rows[0]) == columns.split(",")
     assert {(r["metric"], r["restart"]) for r in rows if r["space"] == "unit"} == {("mse", "0"), ("mse", "1")}
     assert {r["value"] for r in rows if r["attack"] == "labels"} == {"100.0"}
     assert "does not know labels, draws" in (run / "audit" / "audit.html").read_text()
-    about = json.loads((run / "audit" / "audit.json").read_text())
+    (folder,) = (run / "audit" / "attacks").iterdir()
+    about = json.loads((folder / "audit.json").read_text())
     assert about["threat"] == str(SERVER)
-    again = save_audit.read(run)
+    again = save_audit.read_all(run)[-1]
     (shown,) = again.pictures
     assert shown.attack == "ig"
     assert shown.true.shape == shown.recovered.shape == (2, 1, 8, 8)
@@ -78,7 +84,7 @@ def test_an_audit_writes_leaks_pictures_and_a_page(run: Path, unskew: Command) -
 
 def test_pictures_show_the_rows_with_their_indices(run: Path, unskew: Command) -> None:
     assert unskew("audit", run, *QUICK).code == 0
-    (shown,) = save_audit.read(run).pictures
+    (shown,) = save_audit.read_all(run)[-1].pictures
     rows = read_data(us.load(run).config, None).train.x[list(shown.images)]
     assert np.allclose(shown.true.numpy(), rows.numpy() / 255, atol=1e-6)
 
@@ -166,3 +172,53 @@ def test_a_threat_model_states_what_it_sees_and_knows(threat: object) -> None:
     text = str(threat)
     assert "sees" in text
     assert all(word in text for word in ("model", "labels", "batch", "steps", "batchnorm", "draws"))
+
+
+def test_a_weaker_audit_does_not_hide_a_stronger_one(run: Path, tmp_path: Path, unskew: Command) -> None:
+    """All audits stay; the strongest verdict is shown with its budget, and what else was tried."""
+    mine = tmp_path / "mine"
+    shutil.copytree(run, mine, ignore=shutil.ignore_patterns("audit"))
+    strong = ("--attack", "dlg", "--iterations", "40", "--restarts", "2", "--images", "2", "--device", "cpu")
+    first = unskew("audit", mine, *strong, "--membership", "none")
+    assert "weights: recovered. " in first.out, first.out
+    weak = ("--attack", "ig", "--iterations", "1", "--restarts", "1", "--images", "2", "--device", "cpu")
+    second = unskew("audit", mine, *weak, "--membership", "none")
+    assert "weights: not recovered, at this budget. " in second.out
+    assert "weights, by an earlier audit: recovered. " in second.out
+    assert [each.budget.iterations for each in save_audit.read_all(mine)] == [40, 1]
+    (weights,) = (v for v in strongest(a.verdicts for a in save_audit.read_all(mine)) if v.kind == "weights")
+    assert (weights.state, "2 tries of 40 iterations" in weights.words) == ("recovered", True)
+    (tried,) = weights.also
+    assert "1 try of 1 iterations" in tried
+    page = (mine / "audit" / "audit.html").read_text()
+    for words in (
+        "2 images were recovered",
+        "Also tried. ",
+        "2 tries of 40 iterations",
+        "1 try of 1 iterations",
+        "batches of 1, 1 local step",
+    ):
+        assert words in page, words
+    with (mine / "audit" / "leak.csv").open() as file:
+        assert {(row["restarts"], row["iterations"]) for row in csv.DictReader(file) if row["metric"] == "psnr"} == {
+            ("2", "40"), ("1", "1"),
+        }  # fmt: skip
+    unskew("audit", mine, *weak, "--membership", "none")
+    assert len(save_audit.read_all(mine)) == 2, "the same audit again replaces itself"
+
+
+def test_an_audit_of_the_layout_with_one_audit_is_kept(run: Path, tmp_path: Path) -> None:
+    """Version 0.1 kept the last audit alone, directly under audit/."""
+    mine = tmp_path / "mine"
+    shutil.copytree(run, mine, ignore=shutil.ignore_patterns("audit"))
+    old = audit(mine, Budget(("ig",), images=2, iterations=3, restarts=1, membership="none"), device="cpu")
+    save_audit.write(old, "cpu")
+    (folder,) = (mine / "audit" / "attacks").iterdir()
+    for file in folder.iterdir():
+        shutil.move(file, mine / "audit" / file.name)
+    folder.rmdir()
+    assert [each.budget for each in save_audit.read_all(mine)] == [old.budget]
+    fresh = replace(old, budget=replace(old.budget, iterations=4))
+    save_audit.write(fresh, "cpu")
+    assert [each.budget.iterations for each in save_audit.read_all(mine)] == [3, 4]
+    assert {path.name for path in (mine / "audit").iterdir() if path.is_file()} == {"leak.csv"}

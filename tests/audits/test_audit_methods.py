@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,15 @@ from torch import nn
 import unskew as us
 from unskew.audits.audit_run import Audit, audit
 from unskew.audits.budget import Budget
+from unskew.audits.leak import KindVerdict
 from unskew.audits.threat_model import threat_by_name
+from unskew.audits.verdict import CAVEAT, RECOVERED_CONTEXT_ACCURACY, STATES
 from unskew.protocol import method_registry
 
 METHODS = [name for name in method_registry.method_names() if not name.startswith("test-")]
 CLASSES = 3
+ATTACKED = {"weights", "gradients", "control", "features"}  # with rows of three clients, FedMix has no means to attack
+IN_CLEAR = {"raw", "labels", "counts"}
 
 
 @pytest.fixture(autouse=True)
@@ -52,22 +57,51 @@ def run_audit(folder: Path, **changes: object) -> Audit:
     return audit(folder, budget, device="cpu", data=dataset(), model=network())
 
 
+def check_words(verdict: KindVerdict, result: Audit) -> None:
+    """A verdict says no more than its data."""
+    counted = [tuple(map(int, pair)) for pair in re.findall(r"(\d+) of (\d+) images recovered", verdict.words)]
+    if verdict.state == "recovered":
+        assert max(hits for hits, _ in counted) > 0, verdict
+    else:
+        assert not any(hits for hits, _ in counted), verdict
+    values = [leak.value for leak in result.leaks if leak.metric == "context accuracy"]
+    assert verdict.state != "identified" or max(values) >= RECOVERED_CONTEXT_ACCURACY
+    assert ("told apart" in verdict.words) <= any(value >= RECOVERED_CONTEXT_ACCURACY for value in values)
+    assert (verdict.state == "resisted") == (CAVEAT in verdict.words)
+    none_known = "implements no attack on this kind" in verdict.words
+    assert none_known == (verdict.state == "unattackable"), verdict
+    assert verdict.state != "unattackable" or not {verdict.kind} & (ATTACKED | IN_CLEAR)
+    assert ("not requested" in verdict.words or "no client had any" in verdict.words) == (verdict.state == "unknown")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_requested_attacks_nothing_is_called_attacked(method: str, tmp_path: Path) -> None:
+    """Nor is anything that leaves in clear called safe, nor a kind with attacks one that has none."""
+    result = run_audit(run_method(tmp_path, method), attacks=(), on_shared=())
+    for verdict in result.verdicts:
+        assert verdict.state in ("unknown", "leaked", "unattackable")
+        assert verdict.state != "leaked" or verdict.kind in IN_CLEAR
+        assert verdict.state != "unattackable" or verdict.kind not in ATTACKED
+    weights = next(v for v in result.verdicts if v.kind == "weights")
+    assert (weights.state, "no attack on updates was requested" in weights.words) == ("unknown", True)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_kind_that_clients_sent_has_a_verdict(method: str, tmp_path: Path) -> None:
     result = run_audit(run_method(tmp_path, method))
     ledger = us.load(tmp_path, model=network()).ledger
     kinds = set(ledger[ledger["direction"] == "up"]["kind"])
     assert {verdict.kind for verdict in result.verdicts} == kinds
-    attacked = {verdict.kind for verdict in result.verdicts if verdict.state != "unknown"}
-    assert "weights" in attacked
     by_kind = ledger[ledger["direction"] == "up"].groupby("kind")["bytes"].sum()
-    sent = set(
-        by_kind[by_kind > 0].index
-    )  # clients with three rows have no mean of ten to send, nor a tenth of their rows
-    assert attacked == sent & {"weights", "gradients", "control", "features", "raw", "labels"}
+    # Clients with three rows have no mean of ten to send, nor a tenth of their rows.
+    sent = set(by_kind[by_kind > 0].index)
+    of_state = {state: {v.kind for v in result.verdicts if v.state == state} for state in STATES}
+    assert of_state["recovered"] | of_state["resisted"] | of_state["identified"] == sent & ATTACKED
+    assert of_state["leaked"] == sent & IN_CLEAR
+    assert of_state["unattackable"] == sent - ATTACKED - IN_CLEAR
+    assert of_state["unknown"] == kinds - sent
     for verdict in result.verdicts:
-        reason = "unskew implements no attack on this kind" if verdict.kind in sent else "no client had any to send"
-        assert verdict.state != "unknown" or reason in verdict.words
+        check_words(verdict, result)
     # Exposure comes from the ledger instead of an attack.
     on_features = {"decoder", "context", "ledger"} if "features" in kinds else set()
     assert {leak.attack.split("/")[0] for leak in result.leaks} == {"labels", "dlg", "idlg", "ig"} | on_features

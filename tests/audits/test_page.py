@@ -122,7 +122,7 @@ def test_identified_contexts_are_in_the_headline() -> None:
     ]
     text = headline(best_tries([_leak(9.0, method="a"), *context]), ()).headline
     first = "None of 1 image was recovered from what a sent"
-    assert text == f"{first}; whether an image carries the marker can be inferred from what a sent."
+    assert text == f"{first}; a square stamped on images can be told apart in what a sent."
 
 
 def test_labels_overlap_neither_each_other_nor_a_disc() -> None:

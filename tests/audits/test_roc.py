@@ -48,7 +48,7 @@ def test_exactly_as_many_false_positives_as_the_rate_says_are_allowed(rate: floa
     assert tpr_at(*curve(members, np.append(non_members, 0.0)), rate) == (1 + allowed) / 8
     at_rate = next(each for each in roc(members, non_members, draws=2).rates if each.false_rate == rate)
     assert at_rate.tpr.value == 100 * (1 + allowed) / 8
-    assert at_rate.resolved
+    assert not at_rate.resolved, "so few false positives do not resolve a rate"
 
 
 def test_rounding_of_the_rate_does_not_exclude_a_false_positive() -> None:
@@ -70,11 +70,14 @@ def test_perfect_scores_find_all_members() -> None:
 
 
 def test_too_few_non_members_for_a_tenth_of_a_percent_are_reported() -> None:
-    few, many = roc(*_scores(others=999), draws=20), roc(*_scores(others=1000), draws=20)
-    assert [rate.resolved for rate in few.rates] == [False, True]
-    assert [rate.resolved for rate in many.rates] == [True, True]
-    assert "999 non-members are too few to resolve 0.1 %, which needs 1000" in few.rates[0].summary
-    assert "at 0.1 % false positives" in many.rates[0].summary
+    few, some, many = (roc(*_scores(others=others), draws=20) for others in (999, 9_999, 10_000))
+    assert [[rate.resolved for rate in each.rates] for each in (few, some, many)] == [
+        [False, False], [False, True], [True, True],
+    ]  # fmt: skip
+    unresolved = "unresolved: 999 non-members are too few for 0.1 %, which needs 10,000"
+    assert few.rates[0].summary.endswith(f"without a false positive, {unresolved}")
+    assert "at 0.1 % false positives, unresolved: 9,999 non-members" in some.rates[0].summary
+    assert many.rates[0].summary.endswith("at 0.1 % false positives")
 
 
 def test_the_interval_covers_the_true_auc_at_about_its_nominal_rate() -> None:

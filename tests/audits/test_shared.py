@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from unskew.audits.page_of_audits import write_page
 from unskew.audits.replayed_run import replay_run
 from unskew.audits.shared_data import shared_artefacts
 from unskew.audits.threat_model import SERVER, threat_by_name
+from unskew.audits.verdict import Attempt, verdicts
 from unskew.results import recorded_messages
 from unskew.runner.prepare_run import read_data
 
@@ -118,14 +120,17 @@ def test_context_accuracy_grows_with_the_number_of_items(flea: Path, monkeypatch
     few, some, many = (leak_values(result, "context", "context accuracy", f"{n} items")[0] for n in (4, 60, 600))
     assert many > 95
     assert few < some <= many
-    with_decoder = run_audit(
-        flea, iterations=150
-    )  # a decoder that fails must not hide the result of the context attack
-    for one in (result, with_decoder):
+    with_decoder = run_audit(flea, iterations=150)
+    for one, state in ((result, "identified"), (with_decoder, "recovered")):
         verdict = next(v for v in one.verdicts if v.kind == "features")
-        assert verdict.state == "recovered"
-        assert "the marker was identified in 90 % of items or more" in verdict.words
-    assert "0 of 20 images" in verdict.words
+        assert verdict.state == state
+        assert "a square stamped on half of the images was told apart in" in verdict.words
+    assert "20 of 20 images recovered" in verdict.words
+    # A decoder that fails must not hide the result of the context attack, nor make it a recovery of images.
+    failed = [replace(leak, value=5.0) if leak.metric == "psnr" else leak for leak in with_decoder.leaks]
+    (verdict,) = verdicts([Attempt("features", "flea/features", (), "", tuple(failed))], Budget(), "flea")
+    assert verdict.state == "identified"
+    assert " 0 of 20 images recovered" in verdict.words
     assert column_title("context accuracy", "600 items") == "context accuracy, % (600 items)"
 
 
@@ -143,14 +148,14 @@ def test_means_are_compared_with_the_rows_behind_them(tmp_path: Path) -> None:
     assert shown.attack == "as-sent/round-1"
     means = shown.true.view(-1, 5, 1, 8, 8).mean(1)
     assert torch.allclose(shown.recovered[::5], means, atol=1e-5)
-    assert next(v.state for v in result.verdicts if v.kind == "statistics") in ("resisted", "recovered")
+    assert next(v.state for v in result.verdicts if v.kind == "statistics") in ("resisted", "identified")
     assert leak_values(result, "context", "context accuracy", "100 items")
 
 
 def test_raw_rows_need_no_attack(tmp_path: Path) -> None:
     result = run_audit(run_sharing(tmp_path / "run", "feddata"), on_shared=("context",), iterations=200)
     verdict = next(v for v in result.verdicts if v.kind == "raw")
-    assert (verdict.state, "were sent as they are" in verdict.words) == ("recovered", True)
+    assert (verdict.state, "the rows themselves left the clients as they are" in verdict.words) == ("leaked", True)
     assert set(leak_values(result, "as-sent", "mse", "unit")) == {0.0}
     (shown,) = result.pictures
     assert torch.equal(shown.true, shown.recovered)
@@ -186,7 +191,7 @@ def test_an_audit_of_shared_rows_can_be_saved_loaded_and_shown(
     monkeypatch.setattr(context_attack, "SIZES", (60,))
     result = run_audit(flea, iterations=5)
     save_audit.write(result, "cpu")
-    again = save_audit.read(flea)
+    again = save_audit.read_all(flea)[-1]
     assert (again.budget, again.verdicts) == (result.budget, result.verdicts)
     assert [p.attack for p in again.pictures] == ["decoder/round-1"]
     monkeypatch.setattr("unskew.audits.page_of_audits.load", lambda run: us.load(run, model=network()))

@@ -149,7 +149,9 @@ def test_an_audit_with_another_version_of_the_file_says_so(finished: Path, mine:
     mine.write_text(MINE + "\n# changed\n")
     done = unskew("audit", finished, "--attack", "ig", "--iterations", "2", "--import", mine)
     assert done.code == 0, done.err
-    assert "mine.py was changed since the run" in (finished / "audit" / "audit.json").read_text()
+    assert (
+        "mine.py was changed since the run" in next((finished / "audit" / "attacks").glob("*/audit.json")).read_text()
+    )
 
 
 def test_the_copy_in_the_folder_is_never_executed(finished: Path, mine: Path, tmp_path: Path, unskew: Command) -> None:

@@ -48,7 +48,7 @@ def test_page_has_equations_settings_traffic_state_and_departures(unskew: Comman
         "2.00 x up, 2.00 x down",
         "averaged by rows",
         "equations tested",
-            "worst -24.25 to 15.31 % (alpha=0.05, released, 1 seed)",
+        "worst -24.25 to 15.31 % (alpha=0.05, released, 1 seed)",
     ):
         assert words in out, words
 

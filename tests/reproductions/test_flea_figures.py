@@ -192,7 +192,7 @@ def test_figure9_has_exposure_correlation_and_both_attacks(
     assert list(lines(c)) == ["flea, round 1", "flea, round 2", "flea lam2=0, round 1", "flea lam2=0, round 2"]
     assert "fedmix, round 1" in lines(d)
     assert (c.get_ylabel(), d.get_xscale()) == ("training MSE, pixels from 0 to 1", "log")
-    saved = save_audit.read(runs["flea"].run.folder)
+    saved = save_audit.read_all(runs["flea"].run.folder)[-1]
     assert saved.budget == feature_leaks.BUDGET
     monkeypatch.setattr(feature_leaks, "audit", None)  # a saved audit is not computed again
     assert feature_leaks.data(list(runs.values())).equals(table)
@@ -202,11 +202,11 @@ def test_figure9_has_exposure_correlation_and_both_attacks(
     record_audits.record(finished, path)
     rows = pd.read_csv(path)
     # Rows with and without decorrelation are distinct, and earlier rows are replaced, not duplicated.
-    assert len(rows) == sum(len(save_audit.read(p.run.folder).leaks) for p in runs.values())
+    assert len(rows) == sum(len(save_audit.read_all(p.run.folder)[-1].leaks) for p in runs.values())
     defences = {("flea", "none"), ("flea", "flea.lam2=0.0"), ("fedmix", "mix.group=5")}
     assert set(zip(rows["method"], rows["defence"])) == defences
     values = rows[(rows["defence"] == "flea.lam2=0.0") & (rows["metric"] == "matching loss")]["value"].tolist()
-    leaks = save_audit.read(runs["flea lam2=0"].run.folder).leaks
+    leaks = save_audit.read_all(runs["flea lam2=0"].run.folder)[-1].leaks
     assert sorted(values) == pytest.approx(sorted(t.value for t in leaks if t.metric == "matching loss"), rel=1e-5)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from unskew.audits.audit_run import Audit
+from unskew.audits.verdict import STATES, strongest
 from unskew.base.notebook import LiveHtml, in_notebook, progress_bar
 
 
@@ -56,12 +58,17 @@ def audit_progress(show: bool | None) -> AttackProgress | NotebookAttackProgress
     return AttackProgress(shown=show or (show is None and sys.stderr.isatty()))
 
 
-STATES = {"recovered": "recovered", "resisted": "resisted at this budget", "unknown": "not attacked"}
+def summarise(audit: Audit, earlier: Sequence[Audit] = ()) -> str:
+    """One line per verdict, then labels, membership, skipped metrics and the attacker's model of local training.
 
-
-def summarise(audit: Audit) -> str:
-    """One line per verdict, then labels, membership, skipped metrics and the attacker's model of local training."""
+    earlier: other audits of the run; a verdict of theirs that is stronger is printed too.
+    """
     lines = [f"{verdict.kind}: {STATES[verdict.state]}. {verdict.words}" for verdict in audit.verdicts]
+    own = {verdict.words for verdict in audit.verdicts}
+    top = strongest([audit.verdicts, *(other.verdicts for other in earlier)])
+    stronger = [verdict for verdict in top if verdict.words not in own]
+    lines += [f"{each.kind}, by an earlier audit: {STATES[each.state]}. {each.words}" for each in stronger]
+    lines += audit.conditions
     accuracies = [leak.value for leak in audit.leaks if leak.attack == "labels"]
     if accuracies:
         lines.append(f"labels: {sum(accuracies) / len(accuracies):.0f} % correctly inferred from the last layer")

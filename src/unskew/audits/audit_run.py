@@ -15,13 +15,14 @@ from unskew.audits.attack_cases import ATTACKABLE, AttackCase, build_case
 from unskew.audits.attack_shared_rows import attack_shared, is_shared
 from unskew.audits.attacks import attack_by_name
 from unskew.audits.budget import Budget
+from unskew.audits.conditions import conditions
 from unskew.audits.decode_messages import decode_round
 from unskew.audits.leak import KindVerdict, Leak, Pictures
 from unskew.audits.leak_rows import best_pictures, exposure_leaks, label_leaks, recovery_leaks
 from unskew.audits.membership.audit_membership import attack_final_model, attack_updates, membership_leaks
 from unskew.audits.membership.membership_attack import MembershipResult
 from unskew.audits.metrics.metric_values import SkippedMetric
-from unskew.audits.replayed_run import NoAttackError, ReplayedRun, replay_run
+from unskew.audits.replayed_run import NoAttackError, NoImplementedAttackError, ReplayedRun, replay_run
 from unskew.audits.run_attack import ReportProgress, run_attack
 from unskew.audits.threat_model import Observation
 from unskew.audits.validate_messages import check_messages, check_updates
@@ -50,6 +51,7 @@ class Audit:
     notes: list[str] = field(default_factory=list)
     membership: list[MembershipResult] = field(default_factory=list)
     skipped: list[SkippedMetric] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)  # what decides how much can be recovered, by recorded round
 
 
 def no_report(stage: str, done: int, total: int) -> None:
@@ -96,7 +98,7 @@ def _run_audit(
         for r in recorded
         for observation in budget.threat.observe(r, tuple(replayed.trained.get(r.round, ())), replayed.weigh_by_rows)
     ]
-    attempts, result = [], Audit(loaded.folder, budget)
+    attempts, result = [], Audit(loaded.folder, budget, conditions=conditions(loaded))
     for kind, part, artefact in _sent_artefacts(loaded):
         name = f"{part}/{artefact}"
         try:
@@ -108,7 +110,8 @@ def _run_audit(
                 continue
             attempts.append(_attack_artefact(replayed, budget, observations, kind, part, artefact, result, report))
         except NoAttackError as reason:
-            attempts.append(Attempt(kind, name, (), str(reason)))
+            known = not isinstance(reason, NoImplementedAttackError)
+            attempts.append(Attempt(kind, name, (), str(reason), attackable=known))
     result.verdicts.extend(verdicts(attempts, budget, loaded.config.label))
     result.notes.extend(sorted({note for attempt in attempts for note in attempt.notes}))
     result.notes.extend(
@@ -175,8 +178,10 @@ def _attack_artefact(
     report: ReportProgress,
 ) -> Attempt:
     """Run all attacks on one artefact; adds their leaks and images to `result`."""
+    if kind == "counts":
+        return _counts(budget, f"{part}/{artefact}")
     if kind not in ATTACKABLE:
-        raise NoAttackError("unskew implements no attack on this kind")
+        raise NoImplementedAttackError
     if not budget.attacks:
         raise NoAttackError("no attack on updates was requested")
     with_artefact = [each for each in observations if artefact in each.up.get(part, {})]
@@ -204,6 +209,15 @@ def _attack_artefact(
         result.pictures.extend(best_pictures(done, replayed, label))
     result.leaks.extend(leaks)
     return Attempt(kind, f"{part}/{artefact}", notes, "", tuple(leaks))
+
+
+def _counts(budget: Budget, name: str) -> Attempt:
+    """Numbers of rows, steps or labels are private, and readable without an attack by whoever sees single messages."""
+    if budget.threat.up == "nothing":
+        raise NoAttackError("not visible to this attacker")
+    if budget.threat.up == "sum":
+        raise NoAttackError("this attacker sees only their sum over the clients")
+    return Attempt("counts", name, (), "", sent_as_is="each client's counts")
 
 
 def _until_enough_images(cases: list[AttackCase], images: int) -> list[AttackCase]:

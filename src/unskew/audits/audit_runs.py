@@ -14,10 +14,12 @@ from unskew.audits.audit_progress import audit_progress, summarise
 from unskew.audits.audit_run import Audit
 from unskew.audits.audit_run import audit as audit_run
 from unskew.audits.budget import Budget
+from unskew.audits.leak import KindVerdict
 from unskew.audits.page_of_audits import write_page
 from unskew.audits.record_leaks import record as record_rows
-from unskew.audits.save_audit import write
+from unskew.audits.save_audit import read_all, write
 from unskew.audits.threat_model import threat_by_name
+from unskew.audits.verdict import STATES, strongest
 from unskew.base.errors import UserError, expected_one_of
 from unskew.base.notebook import html_table
 from unskew.results.atomic_write import check_writable
@@ -36,8 +38,9 @@ Membership = Literal["none", "loss", "shadow"]
 class AuditResult:
     """The audits of one or several runs, and their page."""
 
-    audits: tuple[Audit, ...]
+    audits: tuple[Audit, ...]  # of this call
     page: Path
+    all_audits: tuple[Audit, ...] = ()  # also the earlier ones in the folders of the runs
 
     @property
     def leaks(self) -> pd.DataFrame:
@@ -48,17 +51,24 @@ class AuditResult:
 
     @property
     def verdicts(self) -> pd.DataFrame:
-        """One row per run and kind of artefact."""
+        """One row per run and kind of artefact: the strongest of this and all earlier audits."""
         import pandas as pd
 
-        return pd.DataFrame([{"run": str(each.run)} | vars(v) for each in self.audits for v in each.verdicts])
+        return pd.DataFrame([{"run": str(run)} | vars(verdict) for run, verdict in self._strongest()])
+
+    def _strongest(self) -> list[tuple[Path, KindVerdict]]:
+        runs = dict.fromkeys(each.run for each in self.audits)
+        return [(run, v) for run in runs for v in strongest(a.verdicts for a in self.all_audits if a.run == run)]
+
+    def all_audits_of(self, run: Path) -> list[Audit]:
+        return [each for each in self.all_audits if each.run == run]
 
     def __repr__(self) -> str:
-        parts = [f"{each.run}\n{summarise(each)}" for each in self.audits]
+        parts = [f"{each.run}\n{summarise(each, self.all_audits_of(each.run))}" for each in self.audits]
         return "\n".join([*parts, f"page: {self.page}"])
 
     def _repr_html_(self) -> str:
-        rows = [(each.run, v.kind, v.state, v.words) for each in self.audits for v in each.verdicts]
+        rows = [(run, v.kind, STATES[v.state], v.words) for run, v in self._strongest()]
         return f"{html_table(('run', 'kind', 'verdict', ''), rows)}<p>page: {escape(self.page)}</p>"
 
 
@@ -119,4 +129,5 @@ def audit(
         if record is not None:
             record_rows(result, Path(record), device)
         audits.append(result)
-    return AuditResult(tuple(audits), write_page(audits, path))
+    everything = [each for folder in dict.fromkeys(folders) for each in read_all(folder)]
+    return AuditResult(tuple(audits), write_page(everything, path), tuple(everything))

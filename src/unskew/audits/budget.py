@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from unskew.audits.attacks import SHARED_ATTACKS, attack_by_name
+from unskew.audits.attacks import ATTACKS, SHARED_ATTACKS, attack_by_name
 from unskew.audits.threat_model import SERVER, ThreatModel
 
 
@@ -28,11 +29,41 @@ class Budget:
     def iterations_of(self, attack: str) -> int:
         return self.iterations or SHARED_ATTACKS.get(attack) or attack_by_name(attack).iterations
 
+    def iterations_for(self, attack: str) -> int | str:
+        """Iterations of an attack as `leak.csv` names it, such as `decoder/round-1`; empty if it does not iterate."""
+        name = attack.partition("/")[0]
+        return self.iterations_of(name) if name in (*ATTACKS, *SHARED_ATTACKS) else ""
+
+    @property
+    def identity(self) -> str:
+        """Eight hexadecimal characters that change with anything that may change the result of the audit."""
+        effort = (self.images, self.iterations, self.restarts, self.max_unrolled_steps, self.seed)
+        inputs = (self.attacks, self.on_shared, str(self.threat), *effort, self.membership)
+        return hashlib.sha256(repr(inputs).encode()).hexdigest()[:8]
+
     def cache_key(self, attack: str, message: str) -> str:
         """Names the cached result of one message by everything that it depends on."""
         effort = (self.iterations_of(attack), self.restarts, self.max_unrolled_steps, self.seed)
         inputs = (attack, message, str(self.threat), *effort)
         return hashlib.sha256(repr(inputs).encode()).hexdigest()[:12]
+
+    def difference(self, attack: str, budgets: Sequence[Budget]) -> str:
+        """In what this budget for an attack differs from the others in the list; empty if in nothing."""
+        name = attack.partition("/")[0]
+        others = [each for each in budgets if name not in (*ATTACKS, *SHARED_ATTACKS) or name in each.tried]
+        words = []
+        if name in (*ATTACKS, *SHARED_ATTACKS) and len({(b.restarts, b.iterations_of(name)) for b in others}) > 1:
+            words.append(f"{self.restarts} × {self.iterations_of(name)}")
+        if len({each.threat for each in others}) > 1:
+            words.append(self.threat.summary)
+        if len({each.seed for each in others}) > 1:
+            words.append(f"seed {self.seed}")
+        return ", ".join(words)
+
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """The attacks on updates and on shared rows."""
+        return (*self.attacks, *self.on_shared)
 
     def describe(self, attack: str) -> str:
         """One line for users, such as `ig: 3 tries of 4800 iterations`."""

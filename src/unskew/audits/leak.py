@@ -38,11 +38,17 @@ class Pictures:
     dataset: str = ""
 
 
+# leaked: private data sent in clear; identified: a stamped square; unknown: not attacked, `words` has the reason
+State = Literal["recovered", "leaked", "identified", "resisted", "unknown", "unattackable"]
+
+
 @dataclass(frozen=True)
 class KindVerdict:
     """The audit's conclusion about one kind of artefact that left the clients."""
 
     kind: str
-    state: Literal["recovered", "resisted", "unknown"]  # unknown: not attacked, `words` has the reason
+    state: State
     words: str
     method: str = ""
+    strength: tuple[float, ...] = ()  # orders verdicts of one state: share of images recovered, then quality
+    also: tuple[str, ...] = ()  # weaker attacks that were tried too

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from unskew.audits.audit_run import Audit
+from unskew.audits.budget import Budget
 from unskew.audits.leak import KindVerdict, Pictures
 from unskew.audits.page.audit_page import write
 from unskew.audits.page.page_input import PageInput, RocCurve, RunUtility
+from unskew.audits.verdict import strongest
 from unskew.reports.report_page import title_of
 from unskew.reports.run_facts import Fact
 from unskew.results.format_numbers import listed
@@ -19,26 +21,27 @@ MAX_RUNS_IN_FULL = 2  # with more runs the page shows only the best attack's ima
 
 
 def write_page(audits: Sequence[Audit], path: Path, title: str | None = None) -> Path:
-    """Utility, bytes and leakage of the runs, with the threat models and the budgets of the attacks."""
-    runs = [load(a.run) for a in audits]
+    """Utility, bytes and leakage of the runs, with the threat models and the budgets of the attacks.
+
+    audits: all audits of each run, whose strongest verdicts are shown.
+    """
     folders = list(dict.fromkeys(a.run for a in audits))
-    names = run_names(runs)
-    renamed = [_renamed(a, name, folders.index(a.run)) for a, name in zip(audits, names)]
+    by_folder = {folder: load(folder) for folder in folders}
+    run_name = dict(zip(folders, run_names(list(by_folder.values()))))
+    runs, names = [by_folder[a.run] for a in audits], [run_name[a.run] for a in audits]
+    budgets = {folder: [a.budget for a in audits if a.run == folder] for folder in folders}
+    renamed = [_renamed(a, name, folders.index(a.run), budgets[a.run]) for a, name in zip(audits, names)]
     page = PageInput(
-        title or f"Audit: {title_of(runs)}",
+        title or f"Audit: {title_of(list(by_folder.values()))}",
         tuple({a.run: replace(RunUtility.of(r, "none"), method=n) for a, r, n in zip(audits, runs, names)}.values()),
-        _merge_verdicts([verdict for a in renamed for verdict in a.verdicts]),
-        tuple(leak for a in renamed for leak in a.leaks if leak.attack not in {m.attack for m in a.membership}),
+        _merge_verdicts([v for folder in folders for v in strongest(a.verdicts for a in renamed if a.run == folder)]),
+        tuple(leak for a in renamed for leak in a.leaks),
         tuple(
             pictures
             for a in renamed
-            for pictures in (a.pictures if len(audits) <= MAX_RUNS_IN_FULL else _closest_pictures(a.pictures))
+            for pictures in (a.pictures if len(folders) <= MAX_RUNS_IN_FULL else _closest_pictures(a.pictures))
         ),
-        tuple(
-            RocCurve(name, "none", run.config.data.name, result)
-            for a, run, name in zip(audits, runs, names)
-            for result in a.membership
-        ),
+        _roc_curves(audits, runs, names),
         tuple(dict.fromkeys(skipped for a in audits for skipped in a.skipped)),
         _facts(audits),
     )
@@ -60,17 +63,38 @@ def run_names(runs: Sequence[LoadedRun]) -> list[str]:
     return names
 
 
-def _renamed(audit: Audit, name: str, number: int) -> Audit:
-    """The audit under the run's name on the page.
+def _renamed(audit: Audit, name: str, number: int, budgets: Sequence[Budget]) -> Audit:
+    """The audit under the run's name on the page, its attacks with their budget if the run has several.
+
+    Leaks of membership inference are left out, because their curves show more.
 
     The run's number replaces the seed, so that the same image in two runs does not count as two tries.
     """
+
+    def attack(title: str) -> str:
+        words = audit.budget.difference(title, budgets)
+        return f"{title} ({words})" if words else title
+
     return replace(
         audit,
-        leaks=[replace(leak, method=name, seed=number) for leak in audit.leaks],
-        pictures=[replace(pictures, method=name) for pictures in audit.pictures],
+        leaks=[
+            replace(leak, method=name, seed=number, attack=attack(leak.attack))
+            for leak in audit.leaks
+            if leak.attack not in {result.attack for result in audit.membership}
+        ],
+        pictures=[replace(pictures, method=name, attack=attack(pictures.attack)) for pictures in audit.pictures],
         verdicts=[replace(verdict, method=name) for verdict in audit.verdicts],
     )
+
+
+def _roc_curves(audits: Sequence[Audit], runs: Sequence[LoadedRun], names: Sequence[str]) -> tuple[RocCurve, ...]:
+    """Membership inference of all audits; equal results of audits that differ in other attacks are shown once."""
+    curves = {
+        (a.run, result.attack, result.roc.auc): RocCurve(name, "none", run.config.data.name, result)
+        for a, run, name in zip(audits, runs, names)
+        for result in a.membership
+    }
+    return tuple(curves.values())
 
 
 def _merge_verdicts(verdicts: list[KindVerdict]) -> tuple[KindVerdict, ...]:
@@ -99,5 +123,7 @@ def _facts(audits: Sequence[Audit]) -> tuple[Fact, ...]:
     threats = tuple(dict.fromkeys(str(a.budget.threat) for a in audits))
     budgets = tuple(dict.fromkeys(a.budget.describe(name) for a in audits for name in a.budget.attacks))
     notes = tuple(dict.fromkeys(note for a in audits for note in a.notes))
-    facts = (Fact("attacker", threats), Fact("budget", budgets), Fact("local training", notes))
+    stated = tuple(dict.fromkeys(line for a in audits for line in a.conditions))
+    facts = (Fact("attacker", threats), Fact("conditions", stated), Fact("budget", budgets),
+             Fact("local training", notes))  # fmt: skip
     return tuple(fact for fact in facts if fact.lines)

@@ -5,14 +5,12 @@ Rows of the same attack on the same settings are replaced, others stay; rows are
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unskew.audits.attacks import ATTACKS
 from unskew.audits.audit_run import Audit
 from unskew.audits.save_audit import COLUMNS, ENVIRONMENT
-from unskew.audits.threat_model import SERVER, ThreatModel
 from unskew.base.environment import commit_hash, device_name, pick_device
 from unskew.config.experiment import Experiment
 from unskew.results.load_run import load
@@ -28,13 +26,13 @@ def record(audit: Audit, folder: Path, device: str = "auto") -> Path:
     import pandas as pd
 
     environment = {"device": device_name(pick_device(device)), "commit": commit_hash()}
-    setting = _setting(load(audit.run).config) | {"threat": _threat(audit.budget.threat)}
+    setting = _setting(load(audit.run).config) | {"threat": audit.budget.threat.summary}
     lines = [
         asdict(leak)
         | {"value": f"{leak.value:.6g}"}
         | environment
         | setting
-        | {"iterations": _iterations(audit, leak.attack)}
+        | {"iterations": audit.budget.iterations_for(leak.attack)}
         for leak in audit.leaks
     ]
     path = folder / "audit" / "leak.csv"
@@ -52,18 +50,3 @@ def _setting(config: Experiment) -> dict[str, Any]:
         "round": " ".join(map(str, config.record.rounds)),
         "run_seed": config.seed,
     }
-
-
-def _threat(threat: ThreatModel) -> str:
-    """The threat's name and how its knowledge differs from the default server's."""
-    words = [threat.name]
-    for field in fields(threat.knows):
-        known = getattr(threat.knows, field.name)
-        if known != getattr(SERVER.knows, field.name):
-            words.append(f"{'knows' if known else 'without'} {field.name}")
-    return ", ".join(words)
-
-
-def _iterations(audit: Audit, attack: str) -> int | str:
-    name = attack.partition("/")[0]
-    return audit.budget.iterations_of(name) if name in ATTACKS else ""

@@ -24,6 +24,13 @@ class NoAttackError(Exception):
     """Why an artefact cannot be attacked: part of the audit's result, not a failure of the program."""
 
 
+class NoImplementedAttackError(NoAttackError):
+    """No attack on this kind of artefact exists in unskew, whatever the budget."""
+
+    def __init__(self) -> None:
+        super().__init__("unskew implements no attack on this kind")
+
+
 @dataclass(frozen=True)
 class ReplayedRun:
     """A finished run with its rows, plan, method and model, on the device of the audit."""

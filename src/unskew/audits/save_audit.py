@@ -1,4 +1,7 @@
-"""Saves and loads an audit in the run's folder: `audit/leak.csv`, `audit/audit.json` and one image file per attack."""
+"""Saves and loads the audits of a run: a folder for each budget under `audit/attacks/`, all leaks in `audit/leak.csv`.
+
+An audit never replaces one with another budget, because a weaker attack says nothing about a stronger one.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from unskew.audits.membership.membership_attack import MembershipResult
 from unskew.audits.membership.roc import Interval, Roc, TruePositiveRate
 from unskew.audits.metrics.metric_values import SkippedMetric
 from unskew.audits.threat_model import THREATS, AttackerKnowledge
+from unskew.audits.verdict import STATES
 from unskew.base.environment import commit_hash, device_name, pick_device
 from unskew.base.errors import UserError
 from unskew.base.tensor_codec import to_bytes
@@ -28,25 +32,42 @@ from unskew.results.atomic_write import write_output
 
 COLUMNS = ("method", "defence", "attack", "dataset", "image", "restart", "metric", "space", "value", "seed")
 ENVIRONMENT = ("device", "commit")
+BUDGET = ("attacker", "restarts", "iterations")
+ATTACKS = "attacks"  # the folder with one folder for each budget
 
 
 def write(audit: Audit, device: str = "auto") -> Path:
-    """Save an audit; returns its folder."""
+    """Save an audit beside those with other budgets; returns the folder of all."""
     folder = audit.run / "audit"
+    _move_old(audit.run)
+    names = [path.name for path in _folders(audit.run)]
+    number = next((each for each in names if each.endswith(audit.budget.identity)), "")
+    order = int(number.partition("-")[0]) if number else len(names) + 1
+    target = folder / ATTACKS / f"{order:03d}-{audit.budget.identity}"
     environment = {"device": device_name(pick_device(device)), "commit": commit_hash()}
+    _write_files(audit, target, environment)
+    (folder / "audit.html").unlink(missing_ok=True)  # the page of the earlier audits lacks this one
+    write_output(folder / "leak.csv", _join([path / "leak.csv" for path in _folders(audit.run)]))
+    return folder
+
+
+def _write_files(audit: Audit, folder: Path, environment: dict[str, str]) -> None:
     text = io.StringIO()
-    table = csv.DictWriter(text, [*COLUMNS, *ENVIRONMENT], lineterminator="\n")
+    table = csv.DictWriter(text, [*COLUMNS, *ENVIRONMENT, *BUDGET], lineterminator="\n")
     table.writeheader()
-    table.writerows(asdict(leak) | environment for leak in audit.leaks)
+    budget = {"attacker": audit.budget.threat.summary, "restarts": audit.budget.restarts}
+    for leak in audit.leaks:
+        table.writerow(asdict(leak) | environment | budget | {"iterations": audit.budget.iterations_for(leak.attack)})
     picture_files = []
     for pictures in audit.pictures:
         name = f"{pictures.attack.replace('/', '-')}.safetensors"
         write_output(folder / name, to_bytes({"true": pictures.true, "recovered": pictures.recovered}))
         picture_files.append({"file": name} | {k: getattr(pictures, k) for k in _PICTURE_FIELDS})
-    budget = asdict(audit.budget) | {"threat": audit.budget.threat.name, "knows": asdict(audit.budget.threat.knows)}
+    settings = asdict(audit.budget) | {"threat": audit.budget.threat.name, "knows": asdict(audit.budget.threat.knows)}
     about: dict[str, Any] = {
         "threat": str(audit.budget.threat),
-        "budget": budget,
+        "budget": settings,
+        "conditions": audit.conditions,
         "notes": audit.notes,
         "pictures": picture_files,
     }
@@ -55,18 +76,43 @@ def write(audit: Audit, device: str = "auto") -> Path:
         "membership": [_membership_to_dict(result) for result in audit.membership],
         "skipped": [asdict(metric) for metric in audit.skipped],
     }
-    (folder / "audit.html").unlink(missing_ok=True)  # a page of the previous audit would not match the new files
     write_output(folder / "leak.csv", text.getvalue().encode())
     write_output(folder / "audit.json", json.dumps(about, indent=1).encode())
-    return folder
+
+
+def read_all(run: Path) -> list[Audit]:
+    """All audits of a run, in the order in which they were first made."""
+    old = [run / "audit"] if (run / "audit" / "audit.json").is_file() else []
+    return [_read(run, folder) for folder in [*old, *_folders(run)]]
+
+
+def _folders(run: Path) -> list[Path]:
+    return sorted(path.parent for path in (run / "audit" / ATTACKS).glob("*/audit.json"))
+
+
+def _move_old(run: Path) -> None:
+    """Move the audit of a version that kept only the last one into a folder of its own."""
+    folder = run / "audit"
+    if not (folder / "audit.json").is_file():
+        return
+    audit, about = _read(run, folder), json.loads((folder / "audit.json").read_text())
+    _write_files(audit, folder / ATTACKS / f"001-{audit.budget.identity}", {name: about[name] for name in ENVIRONMENT})
+    (folder / "audit.json").unlink()
+    for entry in about["pictures"]:
+        (folder / Path(entry["file"]).name).unlink(missing_ok=True)
+
+
+def _join(tables: list[Path]) -> bytes:
+    """CSV tables with the same columns below each other."""
+    texts = [path.read_text() for path in tables]
+    return (texts[0] + "".join(text.partition("\n")[2] for text in texts[1:])).encode()
 
 
 _PICTURE_FIELDS = ("attack", "images", "method", "defence", "dataset")
 
 
-def read(run: Path) -> Audit:
-    """Load the audit of a run."""
-    folder = run / "audit"
+def _read(run: Path, folder: Path) -> Audit:
+    """Load one audit from its folder."""
     try:
         about = json.loads((folder / "audit.json").read_text())
         with (folder / "leak.csv").open(newline="") as file:
@@ -76,12 +122,20 @@ def read(run: Path) -> Audit:
         threat = replace(THREATS[budget["threat"]], knows=AttackerKnowledge(**budget.pop("knows")))
         attacks = {name: tuple(budget[name]) for name in ("attacks", "on_shared")}
         settings = Budget(**budget | {"threat": threat} | attacks)
-        verdicts = [KindVerdict(**entry) for entry in about["verdicts"]]
+        verdicts = [_verdict(entry) for entry in about["verdicts"]]
         membership = [_membership_from_dict(entry) for entry in about["membership"]]
         skipped = [SkippedMetric(**entry) for entry in about["skipped"]]
-        return Audit(run, settings, leaks, pictures, verdicts, about["notes"], membership, skipped)
+        stated = list(map(str, about.get("conditions", [])))  # empty in audits of older versions
+        return Audit(run, settings, leaks, pictures, verdicts, about["notes"], membership, skipped, stated)
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise UserError(f"{folder}: expected the files of an audit, found: {error}; run unskew audit {run}") from error
+
+
+def _verdict(entry: dict[str, Any]) -> KindVerdict:
+    if entry["state"] not in STATES:
+        raise ValueError(f"verdict {entry['state']!r}")
+    lists = {name: tuple(entry.get(name, ())) for name in ("strength", "also")}
+    return KindVerdict(**entry | lists)
 
 
 def _membership_to_dict(result: MembershipResult) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unskew.audits.replayed_run import NoAttackError, ReplayedRun
+from unskew.audits.replayed_run import NoAttackError, NoImplementedAttackError, ReplayedRun
 from unskew.audits.threat_model import ThreatModel
 from unskew.base.tree import Rows, State
 from unskew.client.share import share_draws
@@ -56,7 +56,7 @@ class SharedArtefact:
             sent, _ = owner.share(client)
         value = sent[self.artefact]
         if not isinstance(value, Rows):
-            raise NoAttackError("unskew implements no attack on this kind")
+            raise NoImplementedAttackError
         return value.x[value.keep].to(context.dtype)
 
     def first_items(self, images: int) -> SharedArtefact:
@@ -128,7 +128,7 @@ def _observed_items(
         client = entry.client
         pick = share_draws(context, part, recorded.round, client).get("pick")
         if pick is None:
-            raise NoAttackError("unskew implements no attack on this kind")
+            raise NoImplementedAttackError
         flat = pick.ndim == 1
         pick = pick.reshape(len(pick), -1).cpu()
         pick = pick[(pick >= 0).all(1)]

@@ -61,6 +61,16 @@ class ThreatModel:
             f"does not know {', '.join(secret) or 'nothing of these'}"
         )
 
+    @property
+    def summary(self) -> str:
+        """The name, and how the knowledge differs from the default server's: `server, knows labels`."""
+        words = [self.name]
+        for field in fields(self.knows):
+            known = getattr(self.knows, field.name)
+            if known != getattr(AttackerKnowledge(), field.name):
+                words.append(f"{'knows' if known else 'without'} {field.name}")
+        return ", ".join(words)
+
     def with_knowledge(self, names: tuple[str, ...]) -> ThreatModel:
         """The same attacker, which also knows these fields of `AttackerKnowledge`."""
         known = [f.name for f in fields(AttackerKnowledge)]

@@ -64,13 +64,15 @@ def audit(
     from unskew.audits.audit_progress import summarise
     from unskew.audits.audit_run import Audit
     from unskew.audits.audit_runs import audit as audit_runs
+    from unskew.audits.save_audit import read_all
     from unskew.audits.threat_model import threat_by_name
     from unskew.base.errors import StoppedByUser
 
     typer.echo(str(threat_by_name(threat).with_knowledge(tuple(knows or ()))))
 
     def print_result(result: Audit, folder: Path) -> None:
-        typer.echo(f"{result.run}\n{summarise(result)}" if len(runs) > 1 else summarise(result))
+        text = summarise(result, read_all(result.run))
+        typer.echo(f"{result.run}\n{text}" if len(runs) > 1 else text)
         typer.echo(f"saved to {folder}")
         if record is not None:
             typer.echo(f"recorded in {record / RECORDED}")

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from unskew.audits.save_audit import BUDGET, COLUMNS, ENVIRONMENT
 from unskew.comparisons.grid import Cell
 from unskew.reproductions.record_runs import changed_settings
 from unskew.results.load_run import LoadedRun
 from unskew.results.recorded_csv import update_csv
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 KEY = ["dataset", "method", "defence", "attack", "seed"]
 ORDER = [*KEY, "image", "restart", "metric", "space"]
@@ -27,12 +32,22 @@ def record(finished: Sequence[tuple[Cell, LoadedRun]], path: Path) -> list[Path]
     for cell, run in finished:
         audit = run.folder / "audit" / "leak.csv"
         if audit.is_file():
-            rows = pd.read_csv(audit, dtype=str, keep_default_na=False)
+            rows = _largest_budget(pd.read_csv(audit, dtype=str, keep_default_na=False))
             changed = ";".join(changed_settings(cell.experiment))
             audits.append(rows.assign(defence=changed) if changed else rows)
     if not audits:
         return []
-    fresh = pd.concat(audits).drop_duplicates()
+    fresh = pd.concat(audits)[[*COLUMNS, *ENVIRONMENT]].drop_duplicates()
     fresh["value"] = [f"{float(value):.6g}" for value in fresh["value"]]
     update_csv(path, fresh, KEY, ORDER)
     return [path]
+
+
+def _largest_budget(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of several audits the rows of the one that tried each attack hardest."""
+    import pandas as pd
+
+    effort = (pd.to_numeric(rows["iterations"], errors="coerce").fillna(0) + 1) * pd.to_numeric(rows["restarts"])
+    most = effort.groupby([rows[name] for name in KEY]).transform("max")
+    tried = rows[effort == most]
+    return tried[~tried.duplicated([name for name in rows if name not in ("value", *BUDGET, *ENVIRONMENT)])]

@@ -80,7 +80,7 @@ def membership_leaks(results: list[MembershipResult], method: str, dataset: str,
     for result in results:
         values = [("auc", "", result.roc.auc.value)]
         for rate in result.roc.rates:
-            space = "percent" if rate.resolved else f"percent, without a false positive among {rate.non_members}"
+            space = "percent" if rate.resolved else f"percent, unresolved with {rate.non_members} non-members"
             values.append((f"tpr@{100 * rate.false_rate:g}%", space, rate.tpr.value))
         leaks += [Leak(method, "none", result.attack, dataset, -1, -1, *value, seed) for value in values]
     return leaks

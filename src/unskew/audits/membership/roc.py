@@ -15,6 +15,7 @@ from unskew.base.errors import UserError
 
 Array = NDArray[np.float64]
 FALSE_RATES = (0.001, 0.01)
+ENOUGH = 10  # false positives that a rate must allow: with one, the interval holds the truth in 76 % of cases
 CONFIDENCE = 0.95
 
 
@@ -37,18 +38,21 @@ class TruePositiveRate:
 
     @property
     def resolved(self) -> bool:
-        """Whether there are enough non-members for one false positive to be within the rate."""
-        return self.non_members * self.false_rate >= 1 - 1e-9
+        """Whether there are enough non-members for ten false positives to be within the rate."""
+        return self.non_members * self.false_rate >= ENOUGH - 1e-9
 
     @property
     def summary(self) -> str:
         """One line for users."""
         value = f"{self.tpr.value:.1f} % [{self.tpr.low:.1f}, {self.tpr.high:.1f}]"
+        some = self.non_members * self.false_rate >= 1 - 1e-9
+        where = f"at {100 * self.false_rate:g} % false positives" if some else "without a false positive"
+        text = f"{value} of the members found {where}"
         if self.resolved:
-            return f"{value} of the members found at {100 * self.false_rate:g} % false positives"
+            return text
         return (
-            f"{value} of the members found without a false positive: {self.non_members} non-members are too few to "
-            f"resolve {100 * self.false_rate:g} %, which needs {round(1 / self.false_rate)}"
+            f"{text}, unresolved: {self.non_members:,} non-members are too few for {100 * self.false_rate:g} %, which "
+            f"needs {round(ENOUGH / self.false_rate):,}"
         )
 
 

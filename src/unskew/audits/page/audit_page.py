@@ -20,6 +20,7 @@ from unskew.audits.page.page_input import PageInput, RocCurve
 from unskew.audits.page.pareto_figure import pareto, pareto_front
 from unskew.audits.page.roc_figure import curve_name, curve_styles, roc_curves
 from unskew.audits.page.summarise_leaks import best_tries, mean_by_attack, strongest, utilities
+from unskew.audits.verdict import STATES
 from unskew.base.environment import __version__
 from unskew.reports.figures.figure_layout import VARIABLES, line_styles
 from unskew.reports.report_panel import FigureRenderer, FigureSizes
@@ -44,8 +45,8 @@ def write(page: PageInput, path: Path) -> Path:
             title=page.title,
             style=Markup("\n".join(sheet.read_text(encoding="utf-8") for sheet in sheets)),
             finding=headline.headline(best, page.verdicts),
-            verdicts=sorted(page.verdicts, key=lambda verdict: list(headline.STATES).index(verdict.state)),
-            states=headline.STATES,
+            verdicts=sorted(page.verdicts, key=lambda verdict: list(STATES).index(verdict.state)),
+            states=STATES,
             recognisable=f"{RECOGNISABLE:g}",
             several=len({verdict.method for verdict in page.verdicts}) > 1,
             grids=grids(page.pictures),

@@ -9,6 +9,7 @@ import pandas as pd
 from unskew.audits.leak import KindVerdict
 from unskew.audits.page.metric_titles import RECOGNISABLE
 from unskew.audits.page.summarise_leaks import recovered_images, runs_with_identified_context
+from unskew.audits.verdict import STATES
 from unskew.results.finding import Finding
 from unskew.results.format_numbers import listed
 
@@ -16,11 +17,6 @@ CAUTION = (
     "For each image the best of all tries counts. A failed attack proves nothing: another attack or a larger budget "
     "may succeed."
 )
-STATES = {
-    "recovered": "recovered",
-    "resisted": "not recovered, at this budget",
-    "unknown": "not attacked",
-}
 MAX_OUTCOMES = 4  # clauses in the headline
 
 
@@ -44,7 +40,7 @@ def headline(best: pd.DataFrame, verdicts: tuple[KindVerdict, ...]) -> Finding:
     if len(clauses) > MAX_OUTCOMES:  # keep both ends: the largest and the smallest leak
         clauses = [*clauses[: MAX_OUTCOMES - 1], "…", clauses[-1]]
     if with_context := runs_with_identified_context(best):
-        clauses.append(f"whether an image carries the marker can be inferred from what {listed(with_context)} sent")
+        clauses.append(f"a square stamped on images can be told apart in what {listed(with_context)} sent")
     top = rows.iloc[int(rows["top"].fillna(-1.0).to_numpy().argmax())]
     closest = (
         ""

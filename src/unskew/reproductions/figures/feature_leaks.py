@@ -5,6 +5,7 @@ The attacks are those of `unskew audit` on a run's recorded messages; the audit 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from itertools import cycle
 
@@ -83,12 +84,10 @@ def _attacks(p: FinishedCell) -> Iterator[Point]:
 
 def _read_or_run_audit(p: FinishedCell) -> Audit | None:
     """The run's audit with BUDGET, computed and saved if there is none; None if the run recorded no messages."""
-    try:
-        saved = save_audit.read(p.run.folder)
-        if saved.budget == BUDGET:
-            return saved
-    except UserError:
-        pass
+    with contextlib.suppress(UserError):
+        for saved in save_audit.read_all(p.run.folder):
+            if saved.budget == BUDGET:
+                return saved
     if not recorded_messages.read(p.run.folder):
         return None
     result = audit(p.run.folder, BUDGET, data_dir=p.data_dir)

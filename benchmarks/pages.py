@@ -1,4 +1,4 @@
-"""Write the generated texts: the packaged table of methods, docs/methods/ and the README's tables.
+"""Write the generated texts: the packaged table of methods, docs/methods/, and the tables of docs/ and of the README.
 
 python benchmarks/pages.py
 """
@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+import document_tables
 
 import unskew.describe as package
 from unskew.describe import method_facts, method_markdown
@@ -25,6 +27,9 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in method_markdown.pages().items():
         (folder / name).write_text(text)
+    for page in ("results.md", "audit.md"):
+        path = REPOSITORY / "docs" / page
+        path.write_text(document_tables.fill(path.read_text()))
     readme = REPOSITORY / "README.md"
     text = method_markdown.replace_between_marks(readme.read_text(), method_markdown.readme_table("docs/methods"))
     inside = f"Last recorded: {recorded_day()}:\n\n{table(REPOSITORY / 'results' / 'speed.csv')}"

@@ -26,7 +26,7 @@ def demo(
     """Compare eight methods on skewed digits and write a report.
 
     Trains FedAvg, FedProx, SCAFFOLD, MOON, FedLMD, FedLMD-Tf, FLea and FedMix on 20 clients that hold two classes
-    each, with two seeds, in a minute or two. Then attacks the features and means that FLea and FedMix share, and the
+    each, with three seeds, in a minute or two. Then attacks the features and means that FLea and FedMix share, and the
     weights that FedAvg sends.
     """
     from unskew.comparisons import grid as grids

@@ -109,7 +109,7 @@ def test_the_demo_is_fair_and_small() -> None:
     grid = grids.load("demo")
     shown = "fedavg, fedprox, scaffold, moon, fedlmd, fedlmd-tf, flea, fedmix"
     assert ", ".join(grid.compare.methods) == shown
-    assert (len(grid.cells), grid.cells[0].experiment.data.name) == (16, "digits")
+    assert (len(grid.cells), grid.cells[0].experiment.data.name) == (24, "digits"), "eight methods, three seeds"
     assert {(c.experiment.partition.clients, c.experiment.partition.per_client) for c in grid.cells} == {(20, 2)}  # type: ignore[union-attr]
     shared = [c.experiment.model_copy(update={"method": [], "seed": 0}) for c in grid.cells]
     assert all(one == shared[0] for one in shared)

@@ -165,10 +165,11 @@ def test_tables_share_common_runs(pool: InProcessPool, unskew: Command) -> None:
 
 @pytest.mark.usefixtures("as_the_papers")
 def test_table_completes_with_real_processes(unskew: Command, tmp_path: Path) -> None:
-    few = ("--methods", "fedavg", "--seeds", "0", "--jobs", "1", "--out", tmp_path / "out", "--json")
-    result = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE[:2], *few)
+    few = ("--methods", "fedavg", "--seeds", "0,1", "--jobs", "2", "--out", tmp_path / "out", "--json")
+    result = unskew("reproduce", "fedlmd/table1", *SMALL, *ONE[:2], *few, "--record", tmp_path / "kept")
     assert result.code == 0, result.err
-    assert json.loads(result.out)["cells"][0]["n"] == 1
+    assert json.loads(result.out)["cells"][0]["n"] == 2
+    assert set(pd.read_csv(tmp_path / "kept" / "fedlmd" / "accuracy.csv")["jobs"]) == {2}, "runs side by side"
     page = (tmp_path / "out" / "report.html").read_text()
     assert "paper, %" in page
     assert "33.02" in page

@@ -76,7 +76,7 @@ def _judge(attempt: Attempt, budget: Budget, method: str) -> KindVerdict:
         state: State = "unknown" if attempt.attackable else "unattackable"
         return KindVerdict(attempt.kind, state, f"{attempt.name}: {attempt.reason}", method)
     if attempt.sent_as_is:
-        words = f"{attempt.name}: {attempt.sent_as_is} left the clients as they are; {attacker} needs no attack"
+        words = f"{attempt.name}: {attempt.sent_as_is} left the clients as they are, which needs no attack; {attacker}"
         return KindVerdict(attempt.kind, "leaked", words, method)
     accuracy = max((leak.value for leak in attempt.leaks if leak.metric == "context accuracy"), default=0.0)
     identified = accuracy >= RECOVERED_CONTEXT_ACCURACY

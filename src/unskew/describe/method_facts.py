@@ -40,7 +40,7 @@ class MethodFacts:
     @property
     def status(self) -> str:
         """Tests and recorded results in one line."""
-        return "; ".join(word for word in (self.tested, self.recorded) if word) or "contract tests only"
+        return f"{self.tested or 'contract tests only'}; {self.recorded or 'no recorded runs'}"
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def _index(facts: dict[str, MethodFacts]) -> str:
         "Methods can be combined with +: `unskew methods fedprox+avgm` prints the page of the sum. Bytes and work are "
         f"multiples of FedAvg's, measured in a dry run ({DIGITS}). Tested: the equations, on numbers worked out by "
         "hand from the paper; that does not mean that the paper's accuracies were reached, which "
-        f"[results](../results.md) shows. Recorded: {RECORDED}"
+        f"[results](../results.md) shows. Recorded: {RECORDED} Every method also sends each client's number of rows."
     )
     return f"{GENERATED}\n# Methods\n\n{intro}\n\n{markdown_table(HEAD, tuple(rows))}"
 

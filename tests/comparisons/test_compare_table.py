@@ -156,7 +156,7 @@ def test_a_selected_row_is_the_candidate_with_the_best_validation_accuracy(monke
         "fedprox mu=1": metrics([0, 60, 55], [0, 90, 99]),
         "fedprox mu=0.1": metrics([0, 60, 70], [0, 80, 33]),
     }
-    runs = {cell.name: SimpleNamespace(about={}, metrics=curves[cell.label]) for cell in grid.cells}
+    runs = {cell.name: SimpleNamespace(about={}, test_set=(0, 0), metrics=curves[cell.label]) for cell in grid.cells}
     monkeypatch.setattr("unskew.comparisons.comparison_table.load", lambda folder: runs[folder.name])
     comparison = tables.read_table(grid, Path("out"), {})
     assert [row.label for row in comparison.rows] == ["fedavg", "fedprox mu=0.1"]
@@ -173,7 +173,9 @@ def test_refused_messages_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = grids.load("quick", [], {"methods": ["fedavg"], "seeds": "3"})
     rows = metrics([], [0, 10.0])
     rows.loc[rows["metric"] == "loss", "metric"] = "dropped"
-    run = SimpleNamespace(about={}, metrics=rows, summary=SimpleNamespace(best=1.0, final=2.0, mean_last10=3.0))
+    run = SimpleNamespace(
+        about={}, test_set=(0, 0), metrics=rows, summary=SimpleNamespace(best=1.0, final=2.0, mean_last10=3.0)
+    )
     monkeypatch.setattr("unskew.comparisons.comparison_table.load", lambda folder: run)
     (row,) = tables.read_table(grid, Path("out"), {}).rows
     assert row.notes == ("seed 3: 1 reply was refused",)

@@ -15,7 +15,8 @@ import unskew as us
 from unskew.data.on_demand import OnDemand
 from unskew.describe import describe_split
 from unskew.runner.prepare_run import prepare
-from unskew.server.sampling import Absence, Sampling
+from unskew.server.absence import Absence
+from unskew.server.sampling import Sampling
 
 from . import toys
 from .conftest import Command

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from unskew.server.sampling import Absence, Sampling
+from unskew.server.absence import Absence
+from unskew.server.sampling import Sampling
 
 SAMPLING = Sampling(seed=5, clients=20, participation=0.3)
 

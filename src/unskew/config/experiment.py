@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from unskew.base.config_base import ConfigSection, NamedSection
 from unskew.base.errors import expected_one_of
+from unskew.config.absence_config import AbsenceConfig
 from unskew.config.local_config import LocalConfig
 from unskew.config.stop_config import StopConfig
 from unskew.config.track_config import TrackConfig, as_list
@@ -23,7 +24,6 @@ from unskew.models.norms import BatchNormPolicy
 from unskew.protocol import method_registry
 from unskew.protocol.method import Method, hyper_parameters
 from unskew.server.reply_policy import ReplyPolicy
-from unskew.server.sampling import Absence
 
 RECORDED = {"recorded": True}  # context of validation: names of code that is not imported here are accepted
 
@@ -99,21 +99,6 @@ class RecordConfig(ConfigSection):
         return round in self.rounds and (self.clients == "all" or client in self.clients)
 
 
-class AbsenceConfig(ConfigSection):
-    clients: tuple[int, ...] = Field(description="clients that cannot be reached")
-    rounds: tuple[int, int] = Field(description="[first, end]: absent from round first up to, not including, round end")
-
-    @field_validator("rounds")
-    @classmethod
-    def _first_before_end(cls, value: tuple[int, int]) -> tuple[int, int]:
-        if not 1 <= value[0] < value[1]:
-            raise ValueError("expected [first, end] with 1 <= first < end")
-        return value
-
-    def absence(self) -> Absence:
-        return Absence(self.clients, *self.rounds)
-
-
 class CheckpointConfig(ConfigSection):
     seconds: float = Field(5.0, ge=0, description="shortest time between checkpoints; 0 saves after every round")
 
@@ -143,7 +128,9 @@ class Experiment(ConfigSection):
         "paper",
         description="paper: as published; released: as the authors' code does (clients sampled from the round alone)",
     )
-    absence: tuple[AbsenceConfig, ...] = ()
+    absence: tuple[AbsenceConfig, ...] = Field(
+        (), description="clients that cannot be reached: a scenario's name, or a list of absences"
+    )
     quorum: float | None = Field(
         None,
         gt=0,
@@ -209,6 +196,11 @@ class Experiment(ConfigSection):
     def _track(cls, value: Any) -> Any:
         return as_list(value)
 
+    @field_validator("absence", mode="before")
+    @classmethod
+    def _absence(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str | dict) else value
+
     @field_validator("partition", mode="before")
     @classmethod
     def _partition(cls, value: Any) -> Any:
@@ -220,7 +212,8 @@ class Experiment(ConfigSection):
     def _known_clients(self) -> Experiment:
         """Refuse ids beyond the number of clients, if the partition gives it."""
         clients = self.partition.clients
-        ids_by_key = {"absence": [k for a in self.absence for k in a.clients]}
+        listed = (a.clients for a in self.absence if a.clients is not None and not isinstance(a.clients, str))
+        ids_by_key = {"absence": [k for ids in listed for k in ids]}
         ids_by_key["record"] = list(self.record.clients) if self.record.clients != "all" else []
         for key, ids in ids_by_key.items():
             unknown = [k for k in ids if k < 0 or (clients is not None and k >= clients)]
@@ -267,6 +260,7 @@ class Experiment(ConfigSection):
         plain = self.resolved()
         for key in ("checkpoint", "record", "track"):
             del plain[key]
+        plain["absence"] = [settings for each in self.absence if (settings := each.identity_settings(self.rounds))]
         if self.stop is None:  # keeps the identity of runs from before this key existed
             del plain["stop"]
         if not self.evaluate.clients:

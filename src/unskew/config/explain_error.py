@@ -56,7 +56,8 @@ def explain(error: Any, schema: type[BaseModel]) -> str:
     message = error["msg"].removeprefix("Value error, ")
     if not path:  # from a model validator: the message names its keys
         return message
-    return f"{'.'.join(_without_tags(path)) or 'recipe'}: {message[:1].lower()}{message[1:]}, found {error['input']!r}"
+    words = f"{'.'.join(_without_tags(path))}: {message[:1].lower()}{message[1:]}"
+    return words if re.search(r"\bfound\b", message) else f"{words}, found {error['input']!r}"
 
 
 def _without_tags(path: list[str]) -> list[str]:

@@ -35,6 +35,10 @@ class Messages(Protocol):
         """(client, value) pairs, in the order of the clients."""
         ...
 
+    def rows_of(self, client: int) -> int:
+        """The number of training rows that a client reported."""
+        ...
+
     def rows(self, name: str) -> Tensor:
         """All clients' rows, concatenated."""
         ...

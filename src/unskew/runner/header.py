@@ -10,6 +10,7 @@ from unskew.config.experiment import Experiment
 from unskew.data import Dataset, label_skew
 from unskew.data.split_cache import ClientRowNumbers
 from unskew.models.norms import POLICIES
+from unskew.server.absence import Absence
 from unskew.server.federation import Federation
 
 
@@ -51,16 +52,12 @@ def header(
 
 def _absences(experiment: Experiment, federation: Federation) -> list[str]:
     """Absent clients by round, and rounds in which all are absent."""
-    lines = []
-    for absence in experiment.absence:
-        first, last = absence.rounds[0], min(absence.rounds[1] - 1, experiment.rounds)
-        if first <= last:
-            when = f"in round {first}" if first == last else f"in rounds {first} to {last}"
-            count = len(absence.clients)
-            subject = f"client {absence.clients[0]} is" if count == 1 else f"{count} clients are"
-            lines.append(f"absence    {subject} absent {when}")
-    rounds = range(1, experiment.rounds + 1) if experiment.absence else ()
-    if empty := [t for t in rounds if len(federation.sampling.absent(t)) == federation.task.clients]:
+    sampling = federation.sampling
+    described = [each.describe(experiment.rounds) for each in sampling.absences]
+    lines = [f"absence    {text}" for text in described if text]
+    certain = all(isinstance(each, Absence) for each in sampling.absences)
+    rounds = range(1, experiment.rounds + 1) if sampling.absences and certain else ()
+    if empty := [t for t in rounds if len(sampling.absent(t)) == federation.task.clients]:
         lines.append(
             f"absence    no client is present in {len(empty)} of the rounds, first in round {empty[0]}: the model "
             "stays unchanged"

@@ -24,6 +24,8 @@ def reasons_against(old: Experiment, new: Experiment, manifest: dict[str, Any] |
     done = range(1, manifest["round"] + 1)
     if any(old.local.work(t, old.rounds) != new.local.work(t, new.rounds) for t in done):
         reasons.append(f"local.schedule={new.local.schedule.name} spreads the learning rate over all rounds")
+    if any(each.scenario is not None for each in new.absence):
+        reasons.append("absence: the scenario's leaves are shares of all rounds")
     method: Method = new.create_method()
     for part in method.parts:
         if manifest["finished"] and part.exchange is not None and part.exchange.when == "at the end":

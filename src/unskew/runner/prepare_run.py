@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ from unskew.runner.early_stopping import EarlyStopping
 from unskew.runner.evaluate_round import ScoredClients, rows_to_score, scored_clients, with_owners
 from unskew.runner.header import header
 from unskew.runner.process_setup import keep_freed_memory
+from unskew.runner.resolve_absence import resolve
+from unskew.server.absence import AnyAbsence
 from unskew.server.client_store import ClientStore
 from unskew.server.federation import Federation
 from unskew.server.sampling import Sampling
@@ -55,6 +58,7 @@ class SplitAndSampling:
     sampling: Sampling
     counted: Sequence[int]  # clients in the statistics of the partition: all, unless there are too many
     counts: np.ndarray  # [counted, classes]
+    absences: tuple[tuple[AnyAbsence, ...], ...] = ()  # by entry of the section `absence`
 
 
 @dataclass(frozen=True)
@@ -190,12 +194,25 @@ def split_and_sample(experiment: Experiment, dataset: Dataset, root: Path | None
     parts, classes = split_rows(experiment, dataset, root), len(dataset.classes)
     clients, rounds = len(parts.rows), experiment.rounds
     task = Task(clients, classes, tuple(dataset.shape), rounds, partial(_work, experiment), experiment.rules)
-    absences = tuple(a.absence() for a in experiment.absence)
-    released = experiment.rules == "released"
-    sampling = Sampling(experiment.seed, clients, experiment.participation, absences, released)
     counted = clients_for_statistics(clients)
     counts = label_skew.counts([parts.rows[k] for k in counted], dataset.train.y.numpy(), classes)
-    return SplitAndSampling(parts, task, sampling, counted, counts)
+    sizes, all_counts = partial(_sizes, parts), partial(_all_counts, parts, dataset)
+    absences = tuple(
+        tuple(resolve(entry, clients, rounds, experiment.seed, sizes, all_counts)) for entry in experiment.absence
+    )
+    released = experiment.rules == "released"
+    sampling = Sampling(experiment.seed, clients, experiment.participation, tuple(chain(*absences)), released)
+    return SplitAndSampling(parts, task, sampling, counted, counts, absences)
+
+
+def _sizes(parts: ClientRowNumbers) -> list[int]:
+    return [len(parts.rows[k]) for k in range(len(parts.rows))]
+
+
+def _all_counts(parts: ClientRowNumbers, dataset: Dataset) -> np.ndarray:
+    """Rows by client and class, of all clients."""
+    rows = [parts.rows[k] for k in range(len(parts.rows))]
+    return label_skew.counts(rows, dataset.train.y.numpy(), len(dataset.classes))
 
 
 def cohort_size_warning(sampling: Sampling) -> list[str]:

@@ -23,6 +23,7 @@ from unskew.runner.evaluate_round import Evaluation, RoundScores
 from unskew.runner.more_rounds import adopt_rows
 from unskew.runner.prepare_run import PreparedRun
 from unskew.runner.provenance import describe
+from unskew.runner.resolve_absence import intervals_of
 from unskew.runner.trackers import open_trackers
 from unskew.server.federation import PhaseCallback
 from unskew.server.loss_check import NotFiniteError
@@ -123,7 +124,7 @@ class RoundLoop:
         for used in self.experiment.imports:
             if contents := contents_of(used):
                 self.folder.write(f"imports/{used.copy_name}", contents)
-        self.folder.write_config(self.experiment.resolved(), self._environment, self._about())
+        self.folder.write_config(self._resolved(), self._environment, self._about())
         return snap
 
     def _continue_longer(self, snap: Snapshot, manifest: dict[str, Any]) -> None:
@@ -131,11 +132,18 @@ class RoundLoop:
         if manifest["finished"]:
             self._checkpoint(snap)
         if self.folder.read_config()["rounds"] != self.experiment.rounds:
-            self.folder.write_config(self.experiment.resolved(), self._environment, self._about())
+            self.folder.write_config(self._resolved(), self._environment, self._about())
         metrics = self.folder.tables["metrics"]
         if (metrics.frame()["run"] != self.rows.run).any():
             rows = adopt_rows(metrics.frame(), self.rows.run, self.experiment)
             self.folder.tables["metrics"] = RowBuffer(metrics.columns, rows)
+
+    def _resolved(self) -> dict[str, Any]:
+        """All settings, with the intervals of absences that the split and the number of rounds decide."""
+        settings = self.experiment.resolved()
+        for entry, absences in zip(settings["absence"], self.prepared.split.absences):
+            entry["intervals"] = intervals_of(absences)
+        return settings
 
     def _about(self) -> dict[str, Any]:
         """Facts about the run that are not in its settings."""

@@ -31,6 +31,7 @@ class PartMessages:
 
     clients: list[int] = field(default_factory=list)
     add_up: AddUp | None = None
+    _rows: dict[int, int] = field(default_factory=dict)  # number of training rows by client
     _sums: dict[str, Sum] = field(default_factory=dict)
     _each: dict[str, list[tuple[int, Value]]] = field(default_factory=dict)
 
@@ -52,6 +53,10 @@ class PartMessages:
         """(client, value), in the order of the clients."""
         return self._each.get(name, [])
 
+    def rows_of(self, client: int) -> int:
+        """The number of training rows that the client reported; of a stand-in the number given with it."""
+        return self._rows[client]
+
     def rows(self, name: str) -> Tensor:
         """All clients' rows, one after another."""
         return torch.cat([value for _, value in self.each(name)])
@@ -59,6 +64,7 @@ class PartMessages:
     def add_rows(
         self,
         clients: list[int],
+        counts: list[int],
         weights: list[float],
         sent: dict[str, Value],
         rows_at: list[int],
@@ -66,6 +72,7 @@ class PartMessages:
     ) -> None:
         """Add artefacts with a leading axis, whose row rows_at[i] is that of clients[i]."""
         self.clients += clients
+        self._rows.update(zip(clients, counts))
         for name, value in sent.items():
             reduce = declared[name].reduce
             if reduce in ("each", "rows"):
@@ -96,7 +103,7 @@ class RoundMessages:
         self.clients += clients
         weights = [float(n) if self._weigh_by_rows else 1.0 for n in rows]
         for part, sent in message.items():
-            self._parts[part].add_rows(clients, weights, sent, rows_at, self._declared[part])
+            self._parts[part].add_rows(clients, rows, weights, sent, rows_at, self._declared[part])
 
     def of(self, part: str) -> PartMessages:
         """One part's messages."""

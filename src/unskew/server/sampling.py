@@ -11,15 +11,7 @@ import numpy as np
 
 from unskew.base.keyed_rng import generator
 from unskew.base.per_client import MANY_CLIENTS
-
-
-@dataclass(frozen=True)
-class Absence:
-    """Clients that cannot be reached in rounds first..end-1."""
-
-    clients: tuple[int, ...]
-    first: int
-    end: int
+from unskew.server.absence import AnyAbsence
 
 
 @dataclass(frozen=True)
@@ -29,7 +21,7 @@ class Sampling:
     seed: int
     clients: int
     participation: float
-    absences: tuple[Absence, ...] = ()
+    absences: tuple[AnyAbsence, ...] = ()
     released: bool = False  # sample as the code of FLea and FedLMD does: from the round number alone
 
     @property
@@ -39,7 +31,7 @@ class Sampling:
 
     def absent(self, round: int) -> list[int]:
         """Clients that cannot be reached in this round."""
-        return sorted({k for a in self.absences if a.first <= round < a.end for k in a.clients})
+        return list(_absent(self, round))
 
     def sampled(self, round: int) -> list[int]:
         """`clients_per_round` clients drawn among those present, or all of them if fewer are present."""
@@ -54,9 +46,15 @@ class Sampling:
         return map(int, rng.permutation(self.clients))
 
 
+@lru_cache(maxsize=4)
+def _absent(sampling: Sampling, round: int) -> tuple[int, ...]:
+    away = (each.absent(round, sampling.seed, sampling.clients) for each in sampling.absences)
+    return tuple(sorted(set().union(*away)))
+
+
 @lru_cache(maxsize=4)  # each round is requested three times: for prefetching, running and scoring
 def _sampled(sampling: Sampling, round: int) -> tuple[int, ...]:
-    absent = set(sampling.absent(round))
+    absent = set(_absent(sampling, round))
     # Shuffle absent clients too, so that an absence never removes a present client from the sample.
     present = (k for k in sampling._shuffled_clients(round) if k not in absent)
     return tuple(sorted(islice(present, sampling.clients_per_round)))

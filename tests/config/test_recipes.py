@@ -193,5 +193,9 @@ def test_folders_of_runs_from_before_rules_had_their_name_are_read() -> None:
     for read in (recipe.read_recorded, recipe.validate):
         assert read(old, "old").resolved() == raw
     assert us.Experiment(method="fedavg", rules="released").identity() == "9c2aed48"
+    assert us.Experiment(method="flea").identity() == "a968682f", "the parts' own setting was renamed too"
+    assert recipe.validate({"method": {"flea": {"preset": "released"}}}, "old").resolved()["method"][1] == {
+        "flea": us.Experiment(method=["flea", {"flea": {"rules": "released"}}]).resolved()["method"][1]["flea"]
+    }
     with pytest.raises(UserError, match="preset"):
         recipe.validate({"preset": "paper", "rules": "released"}, "both")

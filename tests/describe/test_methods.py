@@ -141,7 +141,7 @@ def test_status_distinguishes_paper_numbers_from_worked_examples(tmp_path: Path)
 
 def test_recorded_results_are_the_best_and_the_worst_setting(tmp_path: Path) -> None:
     """Compared with FedAvg on the same seeds, whatever table a run was recorded for."""
-    lines = ["table,method,dataset,setting,model,preset,partition_seed,seed,rounds,best"]
+    lines = ["table,method,dataset,setting,model,preset,partition_seed,seed,rounds,best,superseded"]
     rows = (
         "table1,fedavg,easy,paper,0,80", "table1,moon,easy,paper,0,81", "figure9,moon,easy,paper,0,81",
         "table1,fedavg,hard,fitted,0,40", "table1,fedavg,hard,fitted,1,42",
@@ -150,7 +150,8 @@ def test_recorded_results_are_the_best_and_the_worst_setting(tmp_path: Path) -> 
     )  # fmt: skip
     for one in rows:
         table, name, setting, preset, seed, best = one.split(",")
-        lines.append(f"{table},{name},c,{setting},m,{preset},1,{seed},9,{best}")
+        lines.append(f"{table},{name},c,{setting},m,{preset},1,{seed},9,{best},")
+    lines.append("table1,moon,c,easy,m,paper,1,0,9,99,wrong")
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "accuracy.csv").write_text("\n".join(lines) + "\n")
     assert method_facts._recorded("moon", tmp_path) == [

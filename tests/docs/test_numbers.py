@@ -1,4 +1,4 @@
-"""Every measured number of the results, audit and speed pages and of the README is computed again from results/.
+"""Measured numbers of the results, audit and speed pages and of the README are computed again from results/.
 
 Tables with a mark are made by `make pages`. In the text around them every number with a decimal point is part of a
 claim below, computed from recorded rows, or stated: a setting, or a measurement that the page says is not recorded.

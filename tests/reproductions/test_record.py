@@ -20,7 +20,7 @@ from .conftest import SMALL, InProcessPool
 
 COLUMNS = (
     "table,method,dataset,setting,local_size,model,preset,rules,partition_seed,seed,rounds,best,best_round,final,mean_last10,"
-    "bytes_up,bytes_down,seconds,test_rows,largest_class,jobs,engine,precision,device,versions,commit"
+    "bytes_up,bytes_down,seconds,test_rows,largest_class,jobs,engine,precision,device,versions,commit,superseded"
 )
 REPOSITORY = Path(__file__).parents[2]
 WORDS = ("reproduce", "fedlmd/table1", *SMALL, "--only", "cifar10-0.05", "--record", "kept")
@@ -62,7 +62,9 @@ def test_a_row_names_the_recipes_preset_and_the_rules_of_the_run(
     monkeypatch.setenv("UNSKEW_JOBS", "4")
     words = (*WORDS, "--methods", "fedavg", "--seeds", "0", "--preset", "fitted")
     result = unskew(*words)
-    assert "preset fitted (rules=released, data.augment.cutout=16, local.epochs=3)" in " ".join(result.out.split())
+    assert "preset fitted (rules=released, data.augment.cutout=16, local.epochs=3; chosen because" in " ".join(
+        result.out.split()
+    )
     line = pd.read_csv(tmp_path / "kept" / "fedlmd" / "accuracy.csv", dtype=str).iloc[0]
     assert (line["preset"], line["rules"], line["jobs"]) == ("fitted", "released", "4")
 

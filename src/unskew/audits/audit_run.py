@@ -31,6 +31,7 @@ from unskew.base.errors import UserError
 from unskew.config.user_code import changed_files
 from unskew.data import Dataset
 from unskew.engines.engine import one_thread
+from unskew.protocol.work import Work
 from unskew.results import recorded_messages
 from unskew.results.load_run import LoadedRun, load
 from unskew.runner.process_setup import on_device, precision
@@ -52,6 +53,7 @@ class Audit:
     membership: list[MembershipResult] = field(default_factory=list)
     skipped: list[SkippedMetric] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)  # what decides how much can be recovered, by recorded round
+    environment: dict[str, str] = field(default_factory=dict)  # device and commit of a saved audit
 
 
 def no_report(stage: str, done: int, total: int) -> None:
@@ -98,7 +100,12 @@ def _run_audit(
         for r in recorded
         for observation in budget.threat.observe(r, tuple(replayed.trained.get(r.round, ())), replayed.weigh_by_rows)
     ]
-    attempts, result = [], Audit(loaded.folder, budget, conditions=conditions(loaded))
+
+    def work_at(round: int) -> Work:
+        return replayed.context.at_round(round)[1]
+
+    attempts: list[Attempt] = []
+    result = Audit(loaded.folder, budget, conditions=conditions(loaded, work_at))
     for kind, part, artefact in _sent_artefacts(loaded):
         name = f"{part}/{artefact}"
         try:

@@ -10,6 +10,8 @@ from typing import Literal
 from unskew.audits.attacks import ATTACKS, SHARED_ATTACKS, attack_by_name
 from unskew.audits.threat_model import SERVER, ThreatModel
 
+UNROLLED = 32  # local steps
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -20,7 +22,7 @@ class Budget:
     images: int = 16  # attack further messages, never part of one, until they have this many images
     iterations: int | None = None  # of every attack; None: the number its authors used
     restarts: int = 3
-    max_unrolled_steps: int = 32  # most local steps to unroll; an update of more steps is treated as one gradient
+    max_unrolled_steps: int = UNROLLED  # most local steps to unroll; an update of more steps is treated as one gradient
     at_once: int = 16  # tries optimised in parallel
     seed: int = 0
     membership: Literal["none", "loss", "shadow"] = "loss"
@@ -54,11 +56,18 @@ class Budget:
         words = []
         if name in (*ATTACKS, *SHARED_ATTACKS) and len({(b.restarts, b.iterations_of(name)) for b in others}) > 1:
             words.append(f"{self.restarts} × {self.iterations_of(name)}")
+        if len({each.max_unrolled_steps for each in others}) > 1:
+            words.append(f"up to {self.max_unrolled_steps} steps unrolled")
         if len({each.threat for each in others}) > 1:
             words.append(self.threat.summary)
         if len({each.seed for each in others}) > 1:
             words.append(f"seed {self.seed}")
         return ", ".join(words)
+
+    def effort(self, attack: str) -> float:
+        """How hard an attack tries: tries times iterations."""
+        iterations = self.iterations_for(attack)
+        return self.restarts * (iterations if isinstance(iterations, int) else 1)
 
     @property
     def tried(self) -> tuple[str, ...]:
@@ -68,4 +77,5 @@ class Budget:
     def describe(self, attack: str) -> str:
         """One line for users, such as `ig: 3 tries of 4800 iterations`."""
         tries = "1 try" if self.restarts == 1 else f"{self.restarts} tries"
-        return f"{attack}: {tries} of {self.iterations_of(attack)} iterations"
+        limit = f", at most {self.max_unrolled_steps} steps unrolled" if self.max_unrolled_steps != UNROLLED else ""
+        return f"{attack}: {tries} of {self.iterations_of(attack)} iterations{limit}"

@@ -11,7 +11,7 @@ from unskew.audits.audit_run import audit
 from unskew.audits.budget import Budget
 from unskew.audits.page.page_section import SHARED, comparison, section
 from unskew.audits.page_of_audits import write_page
-from unskew.audits.save_audit import write
+from unskew.audits.save_audit import read_all, write
 from unskew.config import recipe
 from unskew.reports.report_page import ExtraSection
 from unskew.results.load_run import LoadedRun
@@ -36,7 +36,8 @@ def demo_section(out: Path, runs: Sequence[LoadedRun] = ()) -> tuple[ExtraSectio
     folder = out / "audit" / experiment.identity()
     run(experiment, out=folder, resume=True)
     result = audit(folder, BUDGET, device=experiment.device)
-    page = write_page([result], write(result, experiment.device) / "audit.html")
+    saved = write(result, experiment.device)
+    page = write_page(read_all(folder), saved / "audit.html")
     on_weights = section(result, page.relative_to(out), "Weights, on a few digits", HOW)
     return on_weights._replace(body=_shared_rows_section(out, runs) + on_weights.body), page
 

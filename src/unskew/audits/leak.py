@@ -50,5 +50,5 @@ class KindVerdict:
     state: State
     words: str
     method: str = ""
-    strength: tuple[float, ...] = ()  # orders verdicts of one state: share of images recovered, then quality
+    strength: tuple[float, ...] = ()  # orders verdicts of one state: images recovered, their share, then quality
     also: tuple[str, ...] = ()  # weaker attacks that were tried too

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from unskew.audits.audit_run import Audit
 from unskew.audits.budget import Budget
 from unskew.audits.leak import KindVerdict, Pictures
+from unskew.audits.membership.roc import Interval
 from unskew.audits.page.audit_page import write
 from unskew.audits.page.page_input import PageInput, RocCurve, RunUtility
 from unskew.audits.verdict import strongest
@@ -41,9 +42,9 @@ def write_page(audits: Sequence[Audit], path: Path, title: str | None = None) ->
             for a in renamed
             for pictures in (a.pictures if len(folders) <= MAX_RUNS_IN_FULL else _closest_pictures(a.pictures))
         ),
-        _roc_curves(audits, runs, names),
+        _roc_curves(audits, runs, names, budgets),
         tuple(dict.fromkeys(skipped for a in audits for skipped in a.skipped)),
-        _facts(audits),
+        _facts(audits, names),
     )
     return write(page, path)
 
@@ -87,13 +88,16 @@ def _renamed(audit: Audit, name: str, number: int, budgets: Sequence[Budget]) ->
     )
 
 
-def _roc_curves(audits: Sequence[Audit], runs: Sequence[LoadedRun], names: Sequence[str]) -> tuple[RocCurve, ...]:
-    """Membership inference of all audits; equal results of audits that differ in other attacks are shown once."""
-    curves = {
-        (a.run, result.attack, result.roc.auc): RocCurve(name, "none", run.config.data.name, result)
-        for a, run, name in zip(audits, runs, names)
-        for result in a.membership
-    }
+def _roc_curves(
+    audits: Sequence[Audit], runs: Sequence[LoadedRun], names: Sequence[str], budgets: Mapping[Path, Sequence[Budget]]
+) -> tuple[RocCurve, ...]:
+    """Membership inference of all audits; repeated by audits that differ in other attacks, a result is shown once."""
+    curves: dict[tuple[Path, str, Interval], RocCurve] = {}
+    for a, run, name in zip(audits, runs, names):
+        for result in a.membership:
+            words = a.budget.difference(result.attack, budgets[a.run])
+            shown = replace(result, attack=f"{result.attack} ({words})") if words else result
+            curves[a.run, shown.attack, result.roc.auc] = RocCurve(name, "none", run.config.data.name, shown)
     return tuple(curves.values())
 
 
@@ -119,11 +123,14 @@ def _error(pictures: Pictures) -> float:
     return float((pictures.true - pictures.recovered).square().mean())
 
 
-def _facts(audits: Sequence[Audit]) -> tuple[Fact, ...]:
+def _facts(audits: Sequence[Audit], names: Sequence[str]) -> tuple[Fact, ...]:
     threats = tuple(dict.fromkeys(str(a.budget.threat) for a in audits))
     budgets = tuple(dict.fromkeys(a.budget.describe(name) for a in audits for name in a.budget.attacks))
     notes = tuple(dict.fromkeys(note for a in audits for note in a.notes))
-    stated = tuple(dict.fromkeys(line for a in audits for line in a.conditions))
+    several = len({a.run for a in audits}) > 1
+    stated = tuple(
+        dict.fromkeys(f"{name}, {line}" if several else line for a, name in zip(audits, names) for line in a.conditions)
+    )
     facts = (Fact("attacker", threats), Fact("conditions", stated), Fact("budget", budgets),
              Fact("local training", notes))  # fmt: skip
     return tuple(fact for fact in facts if fact.lines)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -41,8 +43,8 @@ def write(audit: Audit, device: str = "auto") -> Path:
     folder = audit.run / "audit"
     _move_old(audit.run)
     names = [path.name for path in _folders(audit.run)]
-    number = next((each for each in names if each.endswith(audit.budget.identity)), "")
-    order = int(number.partition("-")[0]) if number else len(names) + 1
+    same = next((each for each in names if each.endswith(audit.budget.identity)), "")
+    order = int(same.partition("-")[0]) if same else len(names) + 1
     target = folder / ATTACKS / f"{order:03d}-{audit.budget.identity}"
     environment = {"device": device_name(pick_device(device)), "commit": commit_hash()}
     _write_files(audit, target, environment)
@@ -60,7 +62,7 @@ def _write_files(audit: Audit, folder: Path, environment: dict[str, str]) -> Non
         table.writerow(asdict(leak) | environment | budget | {"iterations": audit.budget.iterations_for(leak.attack)})
     picture_files = []
     for pictures in audit.pictures:
-        name = f"{pictures.attack.replace('/', '-')}.safetensors"
+        name = _picture_file(pictures)
         write_output(folder / name, to_bytes({"true": pictures.true, "recovered": pictures.recovered}))
         picture_files.append({"file": name} | {k: getattr(pictures, k) for k in _PICTURE_FIELDS})
     settings = asdict(audit.budget) | {"threat": audit.budget.threat.name, "knows": asdict(audit.budget.threat.knows)}
@@ -80,10 +82,23 @@ def _write_files(audit: Audit, folder: Path, environment: dict[str, str]) -> Non
     write_output(folder / "audit.json", json.dumps(about, indent=1).encode())
 
 
+def _picture_file(pictures: Pictures) -> str:
+    return f"{pictures.attack.replace('/', '-')}.safetensors"
+
+
 def read_all(run: Path) -> list[Audit]:
     """All audits of a run, in the order in which they were first made."""
     old = [run / "audit"] if (run / "audit" / "audit.json").is_file() else []
-    return [_read(run, folder) for folder in [*old, *_folders(run)]]
+    return [audit for folder in [*old, *_folders(run)] if (audit := _read_or_warn(run, folder)) is not None]
+
+
+def _read_or_warn(run: Path, folder: Path) -> Audit | None:
+    """One audit; None with a warning if its files are damaged, which must not hide the other audits."""
+    try:
+        return _read(run, folder)
+    except UserError as error:
+        warnings.warn(f"left out: {error}", stacklevel=3)
+        return None
 
 
 def _folders(run: Path) -> list[Path]:
@@ -95,11 +110,13 @@ def _move_old(run: Path) -> None:
     folder = run / "audit"
     if not (folder / "audit.json").is_file():
         return
-    audit, about = _read(run, folder), json.loads((folder / "audit.json").read_text())
-    _write_files(audit, folder / ATTACKS / f"001-{audit.budget.identity}", {name: about[name] for name in ENVIRONMENT})
+    if (audit := _read_or_warn(run, folder)) is None:
+        (folder / "audit.json").rename(folder / "audit.unreadable.json")
+        return
+    _write_files(audit, folder / ATTACKS / f"001-{audit.budget.identity}", audit.environment)
     (folder / "audit.json").unlink()
-    for entry in about["pictures"]:
-        (folder / Path(entry["file"]).name).unlink(missing_ok=True)
+    for pictures in audit.pictures:
+        (folder / _picture_file(pictures)).unlink(missing_ok=True)
 
 
 def _join(tables: list[Path]) -> bytes:
@@ -126,14 +143,26 @@ def _read(run: Path, folder: Path) -> Audit:
         membership = [_membership_from_dict(entry) for entry in about["membership"]]
         skipped = [SkippedMetric(**entry) for entry in about["skipped"]]
         stated = list(map(str, about.get("conditions", [])))  # empty in audits of older versions
-        return Audit(run, settings, leaks, pictures, verdicts, about["notes"], membership, skipped, stated)
+        made = {name: str(about[name]) for name in ENVIRONMENT}
+        return Audit(run, settings, leaks, pictures, verdicts, about["notes"], membership, skipped, stated, made)
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise UserError(f"{folder}: expected the files of an audit, found: {error}; run unskew audit {run}") from error
+
+
+def _state_of_old_words(state: str, words: str) -> str:
+    """The state of a verdict of an older version, which called more things recovered."""
+    if state == "recovered" and not re.search(r"[1-9]\d* of \d+ images recovered", words):
+        return "leaked" if "sent as they are" in words else "identified"
+    if state == "unknown" and "implements no attack" in words:
+        return "leaked" if words.startswith("model/samples") else "unattackable"
+    return state
 
 
 def _verdict(entry: dict[str, Any]) -> KindVerdict:
     if entry["state"] not in STATES:
         raise ValueError(f"verdict {entry['state']!r}")
+    if "strength" not in entry:
+        entry = entry | {"state": _state_of_old_words(entry["state"], entry["words"])}
     lists = {name: tuple(entry.get(name, ())) for name in ("strength", "also")}
     return KindVerdict(**entry | lists)
 

@@ -98,7 +98,7 @@ def _judge(attempt: Attempt, budget: Budget, method: str) -> KindVerdict:
     effort = attempt.effort or ", ".join(budget.describe(name) for name in budget.attacks)
     images = f"{len(recovered)} of {len(best)} images recovered at {limit}, {closest}"
     words = f"{attempt.name}: {images}; {context}{attacker}, {effort}"
-    strength = (len(recovered) / len(best), quality)
+    strength = (len(recovered), len(recovered) / len(best), quality)
     if recovered:
         return KindVerdict(attempt.kind, "recovered", words, method, strength)
     if identified:

@@ -156,13 +156,7 @@ class Experiment(ConfigSection):
     @classmethod
     def _renamed_preset(cls, raw: Any) -> Any:
         """`rules` was called `preset` once, and the folders of such runs are still read."""
-        if not isinstance(raw, dict):
-            return raw
-        raw = _rename(raw, "preset", "rules")
-        parts = raw.get("method")
-        if isinstance(parts, list):
-            raw["method"] = [_rename_in_parts(part) if isinstance(part, dict) else part for part in parts]
-        return raw
+        return _rename_rules(raw, "preset", "rules") if isinstance(raw, dict) else raw
 
     @field_validator("method", mode="before")
     @classmethod
@@ -287,17 +281,27 @@ class Experiment(ConfigSection):
     def identity(self) -> str:
         """Eight hexadecimal characters that change with any setting that may change a result."""
         plain = self.identity_settings()
-        plain["preset"] = plain.pop("rules")  # its name when the first runs were made, whose identity must not change
+        # Runs from when `rules` was called `preset` keep their identity.
+        plain = _rename_rules(plain, "rules", "preset")
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _rename_rules(raw: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    """The settings with a key of the experiment, and of the parts that have it, under another name."""
+    raw = _rename(raw, old, new)
+    spec = raw.get("method")
+    entries = spec if isinstance(spec, list) else [spec]
+    renamed = [_rename_in_parts(entry, old, new) if isinstance(entry, dict) else entry for entry in entries]
+    return raw | {"method": renamed if isinstance(spec, list) else renamed[0]} if spec is not None else raw
 
 
 def _rename(settings: dict[str, Any], old: str, new: str) -> dict[str, Any]:
     return {new if key == old and new not in settings else key: value for key, value in settings.items()}
 
 
-def _rename_in_parts(parts: dict[str, Any]) -> dict[str, Any]:
+def _rename_in_parts(parts: dict[str, Any], old: str, new: str) -> dict[str, Any]:
     return {
-        name: _rename(fields, "preset", "rules") if name in ("flea", "pool") and isinstance(fields, dict) else fields
+        name: _rename(fields, old, new) if name in ("flea", "pool") and isinstance(fields, dict) else fields
         for name, fields in parts.items()
     }
 

@@ -118,6 +118,7 @@ def _read(results: Path) -> pd.DataFrame:
     paths = sorted([*results.glob("*/accuracy.csv"), *results.glob("released/*/accuracy.csv")])
     tables = [pd.read_csv(path, dtype={"partition_seed": str}, keep_default_na=False) for path in paths]
     rows = pd.concat([table.assign(paper=path.parent.name) for path, table in zip(paths, tables)])
+    rows = rows[rows["superseded"] == ""]  # to be run again
     return rows.drop_duplicates(["dataset", "method", *SAME_EXPERIMENT, *REPETITION])
 
 

@@ -12,10 +12,12 @@ from unskew.reports.speedup import SpeedUp, paper_speed_up
 from unskew.reproductions.deviations import keeps_experiment, substitutions
 from unskew.reproductions.missing_cells import MissingCells
 from unskew.reproductions.paper_numbers import PaperNumber, read
+from unskew.reproductions.record_runs import SUPERSEDED
 from unskew.reproductions.target_catalogue import Target, targets
 from unskew.reproductions.target_plan import TargetPlan
 from unskew.results.baseline import is_baseline
 from unskew.results.learning import has_learnt, majority_sentence
+from unskew.results.load_run import LoadedRun
 from unskew.results.run_tables import test_accuracy
 from unskew.results.statistics import Difference, Scores, common, difference, mean_and_std
 
@@ -39,6 +41,7 @@ class PaperCell:
     final: float = math.nan  # mean accuracy in the last round
     late: float = math.nan  # mean accuracy over the last ten rounds
     learnt: bool = True  # some run is better than always predicting the largest class
+    superseded: tuple[str, ...] = ()  # why recorded runs are to be run again
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -194,8 +197,21 @@ def _paper_cell(
                    for name in ("final", "mean_last10"))  # fmt: skip
     learnt = any(has_learnt(run) for row in rows for run in row.runs)
     return PaperCell(
-        column, method, scores, tuple(failed), printed, tuple(speedups), final=final, late=late, learnt=learnt
+        column,
+        method,
+        scores,
+        tuple(failed),
+        printed,
+        tuple(speedups),
+        final=final,
+        late=late,
+        learnt=learnt,
+        superseded=tuple(dict.fromkeys(why for row in rows for run in row.runs if (why := _why_superseded(run)))),
     )
+
+
+def _why_superseded(run: LoadedRun) -> str:
+    return str(run.environment.get(SUPERSEDED, ""))
 
 
 def _mean(values: Iterable[float]) -> float:

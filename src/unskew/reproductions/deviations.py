@@ -38,13 +38,20 @@ def changes_from_recipe(overrides: Iterable[tuple[str, Any]], recipe: dict[str, 
     return tuple(words)
 
 
-def run_note(cells: Sequence[Cell], papers: Mapping[str, Experiment], changes: Sequence[str], preset: str) -> str:
+def run_note(
+    cells: Sequence[Cell],
+    papers: Mapping[str, Experiment],
+    changes: Sequence[str],
+    preset: str,
+    preset_changes: Sequence[str] = (),
+) -> str:
     """A sentence for a figure's caption: preset, draws of the split, and deviations from the paper.
 
     papers: the paper's experiment by setting.
     """
     draws = dict.fromkeys(str(draw) for cell in cells if (draw := cell.experiment.partition.seed) is not None)
-    note = f"preset {preset}" + (f", draw {', '.join(draws)} of the split" if draws else "")
+    note = f"preset {preset}" + (f" ({', '.join(preset_changes)})" if preset_changes else "")
+    note += f", draw {', '.join(draws)} of the split" if draws else ""
     replaced = dict.fromkeys(words for cell in cells for words in substitutions(cell.experiment, papers[cell.setting]))
     deviations = changes or list(replaced)
     note = f"{note[0].upper()}{note[1:]}."

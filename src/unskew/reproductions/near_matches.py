@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from unskew.protocol import method_registry
 from unskew.reproductions.record_runs import KEY
 from unskew.reproductions.recorded_rows import Key
 
@@ -45,7 +46,8 @@ def _changes(
         option = _option(column, wanted[column], recorded[column])
         if option is None or len(changes) == MAX_DIFFERENCES:
             return None
-        changes.append((option if column == "setting" else f"{column} {recorded[column]}", option))
+        name = "draw" if column == "partition_seed" else column
+        changes.append((option if column == "setting" else f"{name} {recorded[column]}", option))
     return tuple(changes)
 
 
@@ -53,11 +55,19 @@ def _option(column: str, wanted: str, recorded: str) -> str | None:
     """What to type for the recorded value; None if no option leads there."""
     if column == "setting":
         words, extra = wanted.split(";"), recorded.split(";")
-        more = [word for word in extra if word not in words]
-        return " ".join(more) if set(words) <= set(extra) and all("." in word for word in more) else None
+        more, fewer = ([word for word in a if word not in b] for a, b in ((extra, words), (words, extra)))
+        typed_keys = [word for word in (*more, *fewer) if _is_override(word)]
+        if len(typed_keys) < len(more) + len(fewer):
+            return None
+        return " ".join([*more, *(f"without {word}" for word in fewer)])
     if column not in OPTIONS or not recorded:
         return None
     return f"{OPTIONS[column]} {recorded}"
+
+
+def _is_override(word: str) -> bool:
+    """Whether a word of a setting is a key of the experiment, and not of a method's part or of the skew."""
+    return "." in word.partition("=")[0] and word.partition(".")[0] not in method_registry.PARTS
 
 
 def _sentence(changes: Iterable[tuple[str, str]], count: int) -> str:

@@ -39,7 +39,8 @@ def read(target: Target, options: ReproduceOptions, folder: Path, command: str) 
     widened = options if target.is_figure else _with_recorded_repetitions(options, requested, rows)
     plan = requested if widened == options else plans.make(target, widened)
     keys = _recorded_keys(plan, widened, rows)
-    others = {key: line for key, line in rows.lines.items() if key not in set(keys.values())}
+    used = {key[1:] for key in keys.values()}  # the first column is the table, and several may show one run
+    others = {key: line for key, line in rows.lines.items() if key[1:] not in used}
     lacking = [key_of(requested, cell) for cell in requested.grid.cells if cell.name not in keys]
     near = tuple(near_matches(lacking, others, _required_columns(options)))
     if not keys:

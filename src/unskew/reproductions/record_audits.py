@@ -8,17 +8,16 @@ distinct.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from unskew.audits.save_audit import BUDGET, COLUMNS, ENVIRONMENT
+from unskew.audits.audit_run import Audit
+from unskew.audits.save_audit import COLUMNS, ENVIRONMENT, read_all
+from unskew.audits.threat_model import SERVER
 from unskew.comparisons.grid import Cell
 from unskew.reproductions.record_runs import changed_settings
 from unskew.results.load_run import LoadedRun
 from unskew.results.recorded_csv import update_csv
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KEY = ["dataset", "method", "defence", "attack", "seed"]
 ORDER = [*KEY, "image", "restart", "metric", "space"]
@@ -30,11 +29,10 @@ def record(finished: Sequence[tuple[Cell, LoadedRun]], path: Path) -> list[Path]
 
     audits = []
     for cell, run in finished:
-        audit = run.folder / "audit" / "leak.csv"
-        if audit.is_file():
-            rows = _largest_budget(pd.read_csv(audit, dtype=str, keep_default_na=False))
+        if rows := _strongest_rows(read_all(run.folder)):
+            table = pd.DataFrame(rows)
             changed = ";".join(changed_settings(cell.experiment))
-            audits.append(rows.assign(defence=changed) if changed else rows)
+            audits.append(table.assign(defence=changed) if changed else table)
     if not audits:
         return []
     fresh = pd.concat(audits)[[*COLUMNS, *ENVIRONMENT]].drop_duplicates()
@@ -43,11 +41,17 @@ def record(finished: Sequence[tuple[Cell, LoadedRun]], path: Path) -> list[Path]
     return [path]
 
 
-def _largest_budget(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of several audits the rows of the one that tried each attack hardest."""
-    import pandas as pd
-
-    effort = (pd.to_numeric(rows["iterations"], errors="coerce").fillna(0) + 1) * pd.to_numeric(rows["restarts"])
-    most = effort.groupby([rows[name] for name in KEY]).transform("max")
-    tried = rows[effort == most]
-    return tried[~tried.duplicated([name for name in rows if name not in ("value", *BUDGET, *ENVIRONMENT)])]
+def _strongest_rows(audits: Sequence[Audit]) -> list[dict[str, object]]:
+    """Of each attack by the default server the rows of the audit that tried hardest; other attackers are left out."""
+    best: dict[tuple[str, int], tuple[float, list[dict[str, object]]]] = {}
+    for audit in audits:
+        if audit.budget.threat != SERVER:
+            continue
+        by_attack: dict[tuple[str, int], list[dict[str, object]]] = {}
+        for leak in audit.leaks:
+            by_attack.setdefault((leak.attack, leak.seed), []).append(asdict(leak) | audit.environment)
+        for key, rows in by_attack.items():
+            effort = audit.budget.effort(key[0])
+            if key not in best or effort > best[key][0]:
+                best[key] = effort, rows
+    return [row for _, rows in best.values() for row in rows]

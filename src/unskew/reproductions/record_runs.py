@@ -26,7 +26,8 @@ KEY = ["table", "method", "dataset", "setting", "model", "preset", "partition_se
 MEASURED = ["best", "best_round", "final", "mean_last10", "bytes_up", "bytes_down", "seconds"]
 TEST_SET = ["test_rows", "largest_class"]  # for the accuracy of always predicting the largest class
 ENVIRONMENT = ["jobs", "engine", "precision", "device", "versions", "commit"]
-ACCURACY = [*KEY[:4], "local_size", *KEY[4:6], "rules", *KEY[6:], *MEASURED, *TEST_SET, *ENVIRONMENT]
+SUPERSEDED = "superseded"  # why a row is to be run again; empty for all others
+ACCURACY = [*KEY[:4], "local_size", *KEY[4:6], "rules", *KEY[6:], *MEASURED, *TEST_SET, *ENVIRONMENT, SUPERSEDED]
 CURVES = ["round", "accuracy", "loss", *KEY]
 ORDER = ["table", "dataset", "model", "setting", "preset", "partition_seed", "method", "seed", "rounds", "round"]
 DIGITS = 4
@@ -92,6 +93,7 @@ def _line(plan: TargetPlan, cell: Cell, run: LoadedRun) -> dict[str, Any]:
         "device": environment["device"],
         "versions": f"unskew {environment['unskew']} torch {environment['torch']}",
         "commit": environment["commit"],
+        SUPERSEDED: "",
     }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from unskew.base.errors import UserError
 from unskew.comparisons.grid import Cell
-from unskew.reproductions.record_runs import KEY
+from unskew.reproductions.record_runs import KEY, SUPERSEDED
 from unskew.results.load_run import LoadedRun
 from unskew.results.run_tables import METRICS, Summary
 
@@ -61,7 +61,7 @@ class RecordedRuns:
         except (KeyError, ValueError) as error:
             raise UserError(f"{self.folder}: cannot read the row of {', '.join(key)}: {error}") from error
         summary = Summary(cell.name, line["method"], best, at, final, late, up, down, seconds)
-        environment = {name: line[name] for name in ENVIRONMENT}
+        environment = {name: line[name] for name in ENVIRONMENT} | {SUPERSEDED: line.get(SUPERSEDED, "")}
         return RecordedRun(self.folder, cell.experiment, summary, {}, environment, curve=curve, test_counts=test)
 
 

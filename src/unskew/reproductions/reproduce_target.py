@@ -89,8 +89,10 @@ class Reproduction:
             return (svg.read_text() if svg else "") + "".join(
                 f"<p>missing: {escape(text)}</p>" for text in self.missing
             )
-        rows = self.frame[["column", "method", "n", "mean", "std", "paper", "difference"]]
-        notes = "".join(f"<p>{escape(line)}</p>" for line in (caption(self.comparison), *remarks(self.comparison)))
+        rows = self.frame[["column", "method", "n", "mean", "std", "final", "mean_last10", "paper", "difference"]]
+        missing = [f"not shown: {cells}" for cells in self.missing]
+        lines = (caption(self.comparison), *remarks(self.comparison), *missing, *self.hint)
+        notes = "".join(f"<p>{escape(line)}</p>" for line in lines)
         return html_table(rows.columns, (map(_as_cell, row) for row in rows.itertuples(index=False))) + notes
 
 
@@ -227,7 +229,8 @@ def _table_as_dict(comparison: PaperComparison) -> dict[str, object]:
     orders = {column: rank_correlation(comparison.of(column)) for column in comparison.columns}
     known = {column: None if order.rho != order.rho else order.rho for column, order in orders.items()}
     ranked_on = {column: order.shared for column, order in orders.items()}
-    return {"name": comparison.name, "preset": comparison.preset, "changed": comparison.changed,
+    return {"name": comparison.name, "preset": comparison.preset,
+            "preset_changes": comparison.preset_changes, "changed": comparison.changed,
             "replaced": comparison.substitutions, "cells": to_rows(comparison),
             "rank_correlation": known, "ranked_on": ranked_on,
             "missing": [str(cells) for cells in comparison.missing]}  # fmt: skip

@@ -135,7 +135,9 @@ def write_figure(plan: TargetPlan, data: pd.DataFrame, out: Path) -> list[Path]:
     from unskew.reproductions.figures import FIGURES
 
     papers = {setting: column.paper for setting, column in plan.columns.items()}
-    picture = FIGURES[plan.target.name].draw(data, note=run_note(plan.grid.cells, papers, plan.changed, plan.preset))
+    picture = FIGURES[plan.target.name].draw(
+        data, note=run_note(plan.grid.cells, papers, plan.changed, plan.preset, plan.preset_changes)
+    )
     text = data.to_csv(index=False, lineterminator="\n").encode()
     owned_folder.mark(out, KIND)
     for name, contents in zip(output_files(plan), (text, _render(picture, "svg"), _render(picture, "png"))):

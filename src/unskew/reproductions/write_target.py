@@ -118,7 +118,7 @@ def missing_to_terminal(comparison: PaperComparison) -> Table:
 
 
 def _missing_rows(comparison: PaperComparison) -> tuple[list[str], list[list[str]]]:
-    rows = [[", ".join(cells.columns) or "all", ", ".join(cells.methods) or "all", cells.why]
+    rows = [[", ".join(cells.columns) or "all", ", ".join(cells.methods) or "all", " ".join(cells.why.split())]
             for cells in comparison.missing]  # fmt: skip
     return ["not shown", "methods", "why"], rows
 
@@ -134,7 +134,8 @@ def _terminal_table(head: list[str], rows: list[list[str]]) -> Table:
 
 def caption(comparison: PaperComparison) -> str:
     """What the numbers are, and how they differ from the paper's settings."""
-    own = f" ({', '.join(comparison.preset_changes)})" if comparison.preset_changes else ""
+    changes = ", ".join(comparison.preset_changes)
+    own = f" ({changes}; chosen because it gives the printed accuracies)" if changes else ""
     text = (
         f"{comparison.name}, preset {comparison.preset}{own}: best accuracy over the rounds in percent, mean ± "
         "standard deviation over n repetitions (seeds and draws of the split), next to the means of the last round and "
@@ -189,6 +190,8 @@ def remarks(comparison: PaperComparison) -> list[str]:
         notes = (*_rank_remarks(rank_correlation(cells)), *_unequal_repetitions(cells))
         lines += [f"{column}: {note}" for note in notes]
     lines += [f"{cell.column}, {cell.method}: {why}" for cell in comparison.cells for why in cell.failed]
+    lines += [f"{cell.column}, {cell.method}: to be run again: {why}" for cell in comparison.cells
+              for why in cell.superseded]  # fmt: skip
     return lines
 
 

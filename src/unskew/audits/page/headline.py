@@ -41,6 +41,10 @@ def headline(best: pd.DataFrame, verdicts: tuple[KindVerdict, ...]) -> Finding:
         clauses = [*clauses[: MAX_OUTCOMES - 1], "…", clauses[-1]]
     if with_context := runs_with_identified_context(best):
         clauses.append(f"a square stamped on images can be told apart in what {listed(with_context)} sent")
+    clear = [verdict for verdict in verdicts if verdict.state == "leaked" and verdict.kind != "counts"]
+    for kind in dict.fromkeys(verdict.kind for verdict in clear):
+        senders = [verdict.method for verdict in clear if verdict.kind == kind]
+        clauses.append(f"{kind} left the clients of {listed(list(dict.fromkeys(senders)))} in clear")
     top = rows.iloc[int(rows["top"].fillna(-1.0).to_numpy().argmax())]
     closest = (
         ""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,11 +17,14 @@ import yaml
 import unskew as us
 from runner.conftest import Command
 from unskew.audits import save_audit
-from unskew.audits.audit_run import audit
+from unskew.audits.audit_run import Audit, audit
 from unskew.audits.budget import Budget
+from unskew.audits.leak import KindVerdict
+from unskew.audits.page_of_audits import write_page
 from unskew.audits.threat_model import SERVER, SUM_ONLY, THREATS
 from unskew.audits.verdict import strongest
 from unskew.config import recipe as recipes
+from unskew.reproductions import record_audits
 from unskew.runner.prepare_run import read_data
 
 from .victim import images
@@ -222,3 +227,76 @@ def test_an_audit_of_the_layout_with_one_audit_is_kept(run: Path, tmp_path: Path
     save_audit.write(fresh, "cpu")
     assert [each.budget.iterations for each in save_audit.read_all(mine)] == [3, 4]
     assert {path.name for path in (mine / "audit").iterdir() if path.is_file()} == {"leak.csv"}
+
+
+def quick_audit(run: Path, **changes: object) -> Audit:
+    """A saved audit by IG with three iterations."""
+    settings = {"attacks": ("ig",), "images": 2, "iterations": 3, "restarts": 1, "membership": "loss"} | changes
+    result = audit(run, Budget(**settings), device="cpu")  # type: ignore[arg-type]
+    save_audit.write(result, "cpu")
+    return result
+
+
+def copied(run: Path, tmp_path: Path) -> Path:
+    shutil.copytree(run, tmp_path / "mine", ignore=shutil.ignore_patterns("audit"))
+    return tmp_path / "mine"
+
+
+def test_a_damaged_audit_is_left_out_with_a_warning_and_blocks_no_other(run: Path, tmp_path: Path) -> None:
+    mine = copied(run, tmp_path)
+    quick_audit(mine)
+    (folder,) = (mine / "audit" / "attacks").iterdir()
+    (folder / "ig.safetensors").unlink()
+    with pytest.warns(UserWarning, match="left out: .*expected the files of an audit"):
+        assert save_audit.read_all(mine) == []
+    second = quick_audit(mine, iterations=4)
+    with pytest.warns(UserWarning, match="left out"):
+        assert [each.budget for each in save_audit.read_all(mine)] == [second.budget]
+    quick_audit(mine)
+    assert [each.budget.iterations for each in save_audit.read_all(mine)] == [3, 4], "the same audit again mends it"
+
+
+def test_recorded_rows_are_those_of_the_default_server_that_tried_hardest(run: Path, tmp_path: Path) -> None:
+    mine = copied(run, tmp_path)
+    quick_audit(mine, threat=SUM_ONLY, iterations=9)
+    hard, _ = quick_audit(mine, iterations=5), quick_audit(mine, iterations=2)
+    cell = SimpleNamespace(experiment=us.load(mine).config)
+    (path,) = record_audits.record([(cell, us.load(mine))], tmp_path / "leak.csv")  # type: ignore[list-item]
+    with path.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["metric"] == "psnr"]
+    expected = [f"{leak.value:.6g}" for leak in hard.leaks if leak.metric == "psnr"]
+    assert sorted(row["value"] for row in rows) == sorted(expected)
+
+
+def test_attackers_and_unrolling_are_in_the_names_where_they_differ(run: Path, tmp_path: Path) -> None:
+    mine = copied(run, tmp_path)
+    audits = [quick_audit(mine), quick_audit(mine, threat=SUM_ONLY), quick_audit(mine, max_unrolled_steps=1)]
+    assert "at most 1 steps unrolled" in next(v.words for v in audits[2].verdicts if v.kind == "weights")
+    page = write_page(save_audit.read_all(mine), tmp_path / "page.html").read_text()
+    assert re.search(r"loss threshold \([^)]*sum-only\)", page)
+    assert re.search(r"loss threshold \([^)]*server\)", page)
+    assert "ig (up to 1 steps unrolled, server)" in page
+
+
+def test_verdicts_of_older_versions_get_the_states_of_today() -> None:
+    """They called labels, raw rows and a stamped square recovered, and had no order among themselves."""
+    for words, before, now in (
+        ("flea/labels: the labels themselves were sent as they are", "recovered", "leaked"),
+        (
+            "flea/features: 0 of 16 images recovered at 20 dB or more; the marker was identified",
+            "recovered",
+            "identified",
+        ),
+        ("average/weights: 10 of 16 images recovered at 20 dB or more", "recovered", "recovered"),
+        ("model/samples: unskew implements no attack on this kind", "unknown", "leaked"),
+        ("curv/du: unskew implements no attack on this kind", "unknown", "unattackable"),
+        ("average/weights: no attack on updates was requested", "unknown", "unknown"),
+    ):
+        assert save_audit._verdict({"kind": "x", "state": before, "words": words, "method": ""}).state == now, words
+
+
+def test_more_images_recovered_is_the_stronger_result() -> None:
+    one = KindVerdict("weights", "recovered", "1 of 1 images", "", (1, 1.0, 21.0))
+    many = KindVerdict("weights", "recovered", "15 of 16 images", "", (15, 15 / 16, 40.0))
+    assert strongest([[one], [many]])[0].words == "15 of 16 images"
+    assert strongest([[many], [one]])[0].also == ("recovered: 1 of 1 images",)

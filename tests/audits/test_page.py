@@ -115,6 +115,12 @@ def test_the_headline_groups_runs_with_equal_leaks_and_keeps_the_largest_and_sma
     assert single == "None of 1 image was recovered from what fedavg sent."
 
 
+def test_data_in_clear_is_in_the_headline_beside_the_images() -> None:
+    clear = (KindVerdict("labels", "leaked", "", "a"), KindVerdict("counts", "leaked", "", "a"))
+    text = headline(best_tries([_leak(9.0, method="a")]), clear).headline
+    assert text == "None of 1 image was recovered from what a sent; labels left the clients of a in clear."
+
+
 def test_identified_contexts_are_in_the_headline() -> None:
     context = [
         _leak(v, image=-1, metric="context accuracy", space="600 items", method=m)

@@ -129,6 +129,46 @@ def test_near_matches_name_overrides_of_the_recorded_row() -> None:
     assert line == "1 missing cell is recorded with data.augment.cutout=16: data.augment.cutout=16"
     assert near_matches([key], {(*key[:3], "s=3", *key[4:]): {}}, {}) == [], "another skew is another column"
     assert near_matches([key], {("table1", "fedlmd", *key[2:]): {}}, {}) == []
+    swept = (*key[:3], "s=2;prox.mu=0.01", *key[4:])
+    assert near_matches([key], {swept: {}}, {}) == [], "reproduce takes no settings of a method's parts"
+    asked = (*key[:3], "s=2;local.epochs=3", *key[4:])
+    (line,) = near_matches([asked], {key: {}}, {})
+    assert line == "1 missing cell is recorded without local.epochs=3"
+    (line,) = near_matches([key], {(*key[:6], "19940817", *key[7:]): {}}, {})
+    assert line == "1 missing cell is recorded with draw 19940817: --draws 19940817"
+
+
+def test_rows_to_be_run_again_say_so(recorded: Path, unskew: Command) -> None:
+    lines = pd.read_csv(recorded / "accuracy.csv", keep_default_na=False)
+    assert set(lines["superseded"]) == {""}
+    lines["superseded"] = ["another order of passes" if name == "fedlmd" else "" for name in lines["method"]]
+    lines.to_csv(recorded / "accuracy.csv", index=False)
+    printed = unskew("reproduce", "fedlmd/table3-lda", *SHOWN, "--recorded", "kept", "--only", "cifar10-0.05").out
+    assert "cifar10-0.05, fedlmd: to be run again: another order of passes" in printed
+    assert printed.count("to be run again") == 1
+
+
+def test_a_notebook_shows_what_is_missing(recorded: Path) -> None:
+    words = [word for word in SHOWN if "=" in word]
+    done = unskew_package.reproduce(
+        "fedlmd/table3-lda", only="cifar10-0.05", rounds=2, overrides=words, recorded="kept"
+    )
+    page = done._repr_html_()
+    assert "not shown: column cifar10-0.05, fedntd" in page
+    assert "to run what is missing: unskew reproduce" in page
+    assert "mean_last10" in page
+
+
+def test_rows_are_added_to_a_folder_of_an_older_version(recorded: Path, unskew: Command, pool: InProcessPool) -> None:
+    """It lacks columns that came later, which stay empty."""
+    lines = pd.read_csv(recorded / "accuracy.csv", keep_default_na=False, dtype=str)
+    lines.drop(columns=["rules", "jobs", "test_rows", "largest_class", "superseded"]).to_csv(
+        recorded / "accuracy.csv", index=False
+    )
+    pool.broken = set()
+    assert unskew(*LDA, "--methods", "moon", "--seeds", "0", "--record", "kept").code == 0
+    after = pd.read_csv(recorded / "accuracy.csv", keep_default_na=False, dtype=str).set_index("method")
+    assert (after.loc["moon", "rules"], after.loc["fedavg", "rules"]) == ("paper", "")
 
 
 def test_best_final_and_last_ten_are_shown_with_the_rate_of_the_largest_class(recorded: Path, unskew: Command) -> None:

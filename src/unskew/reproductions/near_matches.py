@@ -11,6 +11,7 @@ from unskew.reproductions.recorded_rows import Key
 
 MAX_DIFFERENCES = 2
 MAX_LINES = 3
+WITHOUT = "without "
 OPTIONS = {"preset": "--preset", "rounds": "--rounds", "partition_seed": "--draws", "seed": "--seeds"}
 COMPARED = [column for column in KEY if column != "table"]  # equal experiments of other tables are shown anyway
 
@@ -59,7 +60,9 @@ def _option(column: str, wanted: str, recorded: str) -> str | None:
         typed_keys = [word for word in (*more, *fewer) if _is_override(word)]
         if len(typed_keys) < len(more) + len(fewer):
             return None
-        return " ".join([*more, *(f"without {word}" for word in fewer)])
+        if more and fewer:
+            return None
+        return " ".join(more) or f"{WITHOUT}{', '.join(fewer)}"
     if column not in OPTIONS or not recorded:
         return None
     return f"{OPTIONS[column]} {recorded}"
@@ -71,6 +74,10 @@ def _is_override(word: str) -> bool:
 
 
 def _sentence(changes: Iterable[tuple[str, str]], count: int) -> str:
-    names, options = zip(*changes)
-    cells = f"{count} missing cell{'s are' if count > 1 else ' is'}"
-    return f"{cells} recorded with {' and '.join(names)}: {' '.join(options)}"
+    """With what the rows are recorded, and the options for it; overrides to leave out need no option."""
+    cells = f"{count} missing cell{'s are' if count > 1 else ' is'} recorded"
+    left_out = [option for _, option in changes if option.startswith(WITHOUT)]
+    added = [(name, option) for name, option in changes if not option.startswith(WITHOUT)]
+    words = [f"with {' and '.join(name for name, _ in added)}"] * bool(added) + left_out
+    options = " ".join(option for _, option in added)
+    return f"{cells} {', '.join(words)}{f': {options}' if options else ''}"

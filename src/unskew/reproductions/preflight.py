@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 from unskew.base.errors import UserError
-from unskew.reproductions.record_runs import ACCURACY, CURVES
+from unskew.reproductions.record_runs import ACCURACY, CURVES, KEY
+from unskew.results.recorded_csv import fits
 
 
 def check_folder(folder: Path, option: str) -> None:
@@ -39,7 +40,7 @@ def check_record(folder: Path, paper: str) -> None:
                 header = next(csv.reader(file), [])
         except (OSError, ValueError, csv.Error) as error:
             raise UserError(f"--record: {path} cannot be read ({error}); move the file away") from error
-        if header != columns:
+        if not fits(header, columns) or set(KEY) - set(header):
             raise UserError(
                 f"--record: expected the columns {','.join(columns)} in {path}, found {','.join(header)}; "
                 "move the file away or choose another folder. Nothing was run"

@@ -33,11 +33,15 @@ def _read(path: Path, columns: list[str]) -> pd.DataFrame:
         old = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: expected a table of recorded rows, found: {error}; move the file away") from error
-    if (actual := [str(name) for name in old.columns]) != columns:
-        raise UserError(
-            f"{path}: expected the columns {','.join(columns)}, found {','.join(actual)}; move the file away"
-        )
-    return old
+    if not fits([str(name) for name in old.columns], columns):
+        found = ",".join(map(str, old.columns))
+        raise UserError(f"{path}: expected the columns {','.join(columns)}, found {found}; move the file away")
+    return old.reindex(columns=columns, fill_value="")
+
+
+def fits(actual: list[str], columns: list[str]) -> bool:
+    """Whether a table's columns are the expected ones, or those of an older version, which had fewer."""
+    return bool(actual) and [name for name in columns if name in actual] == actual
 
 
 def _sort_key(text: str) -> tuple[int, float, str]:

@@ -142,7 +142,8 @@ class RoundLoop:
         """All settings, with the intervals of absences that the split and the number of rounds decide."""
         settings = self.experiment.resolved()
         for entry, absences in zip(settings["absence"], self.prepared.split.absences):
-            entry["intervals"] = intervals_of(absences)
+            if not isinstance(entry.get("clients"), list):  # a list of clients and rounds says it all
+                entry["intervals"] = intervals_of(absences)
         return settings
 
     def _about(self) -> dict[str, Any]:

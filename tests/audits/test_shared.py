@@ -197,3 +197,12 @@ def test_an_audit_of_shared_rows_can_be_saved_loaded_and_shown(
     monkeypatch.setattr("unskew.audits.page_of_audits.load", lambda run: us.load(run, model=network()))
     page = write_page([again], tmp_path / "audit.html").read_text()
     assert "context accuracy, % (60 items)" in page
+
+
+def test_a_method_without_a_single_step_on_all_rows_is_not_attacked_as_one(tmp_path: Path) -> None:
+    """FedMix pairs each batch with as many means; an attacker that unrolls no steps has nothing to match."""
+    run = run_sharing(tmp_path / "run", [{"fedmix": {"group": 5}}], local={"epochs": 3, "batch": 4, "lr": 0.1})
+    result = run_audit(run, attacks=("ig",), on_shared=(), max_unrolled_steps=1, iterations=1)
+    weights = next(v for v in result.verdicts if v.kind == "weights")
+    assert weights.state == "unknown"
+    assert "cannot be approximated by one gradient on all rows" in weights.words

@@ -91,6 +91,16 @@ def test_absence_of_nobody_is_bit_equal_to_none(engine: str) -> None:
     assert all(torch.equal(other[name], tensor) for name, tensor in one.items())
 
 
+def test_config_and_header_show_the_resolved_rounds(tmp_path: Path) -> None:
+    settings = experiment("fedavg", rounds=ROUNDS, absence="temporary", local=LIGHT)
+    us.run(settings, out=tmp_path, data=dataset(), model=network(False))
+    run, largest = us.load(tmp_path, model=network(False)), SIZES.index(max(SIZES))
+    assert run.config.absence[0].intervals == ((largest, 3, 5),)
+    assert f"absence    client {largest} is absent in rounds 3 to 4" in run.about["header"]
+    recorded, asked = (each.absence[0].identity_settings(ROUNDS) for each in (run.config, settings))
+    assert recorded == asked, "the intervals follow from the settings"
+
+
 def test_an_empty_round_is_a_row_with_an_unchanged_model(tmp_path: Path) -> None:
     away = [{"clients": [0, 1, 2], "rounds": [2, 4]}]
     settings = experiment("fedavg", rounds=4, absence=away, local=LIGHT)
@@ -100,8 +110,6 @@ def test_an_empty_round_is_a_row_with_an_unchanged_model(tmp_path: Path) -> None
     assert list(accuracy.index) == [0, 1, 2, 3, 4]
     assert accuracy[1] == accuracy[2] == accuracy[3] != accuracy[4]
     assert any("no client is present in 2 of the rounds, first in round 2" in line for line in run.about["header"])
-    config = (tmp_path / "config.yaml").read_text()
-    assert "intervals:" in config
 
 
 def test_the_server_knows_the_rows_that_clients_and_stand_ins_reported(fedavg_with: Any) -> None:

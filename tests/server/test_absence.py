@@ -13,7 +13,7 @@ import unskew as us
 from unskew.base.errors import UserError
 from unskew.config import recipe
 from unskew.config.absence_config import END, AbsenceConfig, read_trace
-from unskew.runner.resolve_absence import intervals_of, resolve
+from unskew.runner.resolve_absence import RunFacts, intervals_of, resolve
 from unskew.server.absence import Absence, RandomDropout, RandomSessions
 from unskew.server.sampling import Sampling
 
@@ -23,7 +23,7 @@ COUNTS = np.array([[5, 5, 0], [0, 40, 0], [10, 0, 10], [5, 5, 20]])
 
 def resolved(settings: dict, rounds: int = 300, sizes: list[int] = SIZES, seed: int = 0) -> list[list[int]]:
     config = AbsenceConfig(**settings)
-    return intervals_of(resolve(config, len(sizes), rounds, seed, lambda: sizes, lambda: COUNTS))
+    return intervals_of(resolve(config, RunFacts(len(sizes), rounds, seed, lambda: sizes, lambda: COUNTS)))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,8 @@ def test_any_absence_is_refused_or_gives_a_consistent_plan(entries: list[dict], 
     sizes = counts.sum(1).tolist()
     try:
         experiment = recipe.validate(raw, "own")
-        absences = [resolve(a, CLIENTS, ROUNDS, 0, lambda: sizes, lambda: counts) for a in experiment.absence]
+        facts = RunFacts(CLIENTS, ROUNDS, 0, lambda: sizes, lambda: counts)
+        absences = [resolve(entry, facts) for entry in experiment.absence]
     except UserError:  # with a message that the tests above read
         return
     sampling = Sampling(0, CLIENTS, participation, tuple(each for several in absences for each in several))

@@ -93,7 +93,17 @@ def build_case(
     true = [replayed.true_rows(observation.round, k) for k in clients]
     x, y = torch.cat([x for x, _, _ in true]).to(dtype), torch.cat([y for _, y, _ in true])
     images = [row for _, _, rows in true for row in rows]
+    if not assumptions.startswith("unrolled"):
+        _check_one_gradient(replay, secrets[0], torch.zeros_like(x[: sizes[0]]), torch.zeros_like(y[: sizes[0]]))
     return AttackCase(name, replay, target, secrets, share, sizes, x, y, images, note, assumptions)
+
+
+def _check_one_gradient(replay: UnrolledClient, secrets: ClientSecrets, x: Tensor, y: Tensor) -> None:
+    """A method that pairs each batch with as many rows of others (FedMix) has no single step on all of its rows."""
+    try:
+        replay(secrets, x, y)
+    except RuntimeError as error:
+        raise NoAttackError(f"its local steps cannot be approximated by one gradient on all rows ({error})") from error
 
 
 def _declaration(replay: UnrolledClient) -> Artefact:

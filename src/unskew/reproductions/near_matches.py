@@ -57,8 +57,8 @@ def _option(column: str, wanted: str, recorded: str) -> str | None:
     if column == "setting":
         words, extra = wanted.split(";"), recorded.split(";")
         more, fewer = ([word for word in a if word not in b] for a, b in ((extra, words), (words, extra)))
-        typed_keys = [word for word in (*more, *fewer) if _is_override(word)]
-        if len(typed_keys) < len(more) + len(fewer):
+        overridable = [word for word in (*more, *fewer) if _is_override(word)]
+        if len(overridable) < len(more) + len(fewer):
             return None
         if more and fewer:
             return None

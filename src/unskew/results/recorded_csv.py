@@ -34,8 +34,8 @@ def _read(path: Path, columns: list[str]) -> pd.DataFrame:
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: expected a table of recorded rows, found: {error}; move the file away") from error
     if not fits([str(name) for name in old.columns], columns):
-        found = ",".join(map(str, old.columns))
-        raise UserError(f"{path}: expected the columns {','.join(columns)}, found {found}; move the file away")
+        names = ",".join(map(str, old.columns))
+        raise UserError(f"{path}: expected the columns {','.join(columns)}, found {names}; move the file away")
     return old.reindex(columns=columns, fill_value="")
 
 

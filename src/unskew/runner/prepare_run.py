@@ -38,7 +38,7 @@ from unskew.runner.early_stopping import EarlyStopping
 from unskew.runner.evaluate_round import ScoredClients, rows_to_score, scored_clients, with_owners
 from unskew.runner.header import header
 from unskew.runner.process_setup import keep_freed_memory
-from unskew.runner.resolve_absence import resolve
+from unskew.runner.resolve_absence import RunFacts, resolve
 from unskew.server.absence import AnyAbsence
 from unskew.server.client_store import ClientStore
 from unskew.server.federation import Federation
@@ -196,10 +196,8 @@ def split_and_sample(experiment: Experiment, dataset: Dataset, root: Path | None
     task = Task(clients, classes, tuple(dataset.shape), rounds, partial(_work, experiment), experiment.rules)
     counted = clients_for_statistics(clients)
     counts = label_skew.counts([parts.rows[k] for k in counted], dataset.train.y.numpy(), classes)
-    sizes, all_counts = partial(_sizes, parts), partial(_all_counts, parts, dataset)
-    absences = tuple(
-        tuple(resolve(entry, clients, rounds, experiment.seed, sizes, all_counts)) for entry in experiment.absence
-    )
+    facts = RunFacts(clients, rounds, experiment.seed, partial(_sizes, parts), partial(_all_counts, parts, dataset))
+    absences = tuple(tuple(resolve(entry, facts)) for entry in experiment.absence)
     released = experiment.rules == "released"
     sampling = Sampling(experiment.seed, clients, experiment.participation, tuple(chain(*absences)), released)
     return SplitAndSampling(parts, task, sampling, counted, counts, absences)

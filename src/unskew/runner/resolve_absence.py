@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,20 +17,23 @@ LEAVES = 4  # of the scenario `sequential`: at 2/6, 3/6, 4/6 and 5/6 of the roun
 IN_ORDER = 4  # up to so many clients leave one by one from the largest on; more leave in random groups
 
 
-def resolve(
-    config: AbsenceConfig,
-    clients: int,
-    rounds: int,
-    seed: int,
-    sizes: Callable[[], Sequence[int]],
-    counts: Callable[[], np.ndarray],
-) -> list[AnyAbsence]:
-    """One entry of the section. sizes: rows of each client; counts: rows by client and class; both read when needed."""
+class RunFacts(NamedTuple):
+    """What absences are resolved with; sizes and counts are computed when a ranking or a class needs them."""
+
+    clients: int
+    rounds: int
+    seed: int
+    sizes: Callable[[], Sequence[int]]  # rows of each client
+    counts: Callable[[], np.ndarray]  # rows by client and class
+
+
+def resolve(config: AbsenceConfig, run: RunFacts) -> list[AnyAbsence]:
+    """One entry of the section."""
     if config.dropout is not None:
         return [RandomDropout(config.dropout)] if config.dropout else []
     if config.sessions is not None:
         return [RandomSessions(config.sessions.on, config.sessions.off)]
-    return [each for each in _intervals(config, clients, rounds, seed, sizes, counts) if each.clients]
+    return [each for each in _intervals(config, run) if each.clients]
 
 
 def intervals_of(absences: Sequence[AnyAbsence]) -> list[list[int]]:
@@ -37,28 +41,21 @@ def intervals_of(absences: Sequence[AnyAbsence]) -> list[list[int]]:
     return sorted([k, a.first, a.end] for a in absences if isinstance(a, Absence) for k in a.clients)
 
 
-def _intervals(
-    config: AbsenceConfig,
-    clients: int,
-    rounds: int,
-    seed: int,
-    sizes: Callable[[], Sequence[int]],
-    counts: Callable[[], np.ndarray],
-) -> list[Absence]:
+def _intervals(config: AbsenceConfig, run: RunFacts) -> list[Absence]:
     if config.trace is not None:
-        if unknown := [k for k, _, _ in config.intervals if k >= clients]:
-            raise UserError(f"absence: {config.trace}: expected clients in 0..{clients - 1}, found {unknown[0]}")
+        if unknown := [k for k, _, _ in config.intervals if k >= run.clients]:
+            raise UserError(f"absence: {config.trace}: expected clients in 0..{run.clients - 1}, found {unknown[0]}")
         return [Absence((k,), first, end) for k, first, end in config.intervals]
     if config.scenario is not None:
-        return _scenario(config.scenario, _by_size(sizes()), rounds, seed)
+        return _scenario(config.scenario, _by_size(run.sizes()), run.rounds, run.seed)
     assert config.rounds is not None
     first, end = config.rounds
     if config.classes is not None:
-        return [Absence(_holders(config, counts()), first, end)]
+        return [Absence(_holders(config, run.counts()), first, end)]
     if config.rank is not None:
-        if config.rank > clients:
-            raise UserError(f"absence.clients: expected a rank up to {clients}, found {config.clients}")
-        return [Absence((_by_size(sizes())[config.rank - 1],), first, end)]
+        if config.rank > run.clients:
+            raise UserError(f"absence.clients: expected a rank up to {run.clients}, found {config.clients}")
+        return [Absence((_by_size(run.sizes())[config.rank - 1],), first, end)]
     assert not isinstance(config.clients, str)
     assert config.clients is not None
     return [Absence(config.clients, first, end)]

@@ -25,14 +25,14 @@ SUM, MEAN = {"n": us.Artefact("counts", reduce="sum")}, {"n": us.Artefact("stati
 def test_sum_of_integers_adds_up() -> None:
     messages = PartMessages()
     for client, counts in enumerate(([1, 2], [10, 20])):
-        messages.add_rows([client], [1.0], {"n": torch.tensor(counts)[None]}, [0], SUM)
+        messages.add_rows([client], [1], [1.0], {"n": torch.tensor(counts)[None]}, [0], SUM)
     assert messages.sum("n").tolist() == [11, 22]
 
 
 def test_mean_is_over_the_clients_that_sent_it() -> None:
     messages = PartMessages()
-    messages.add_rows([0], [3.0], {}, [0], MEAN)
-    messages.add_rows([1], [1.0], {"n": torch.tensor([4.0])}, [0], MEAN)
+    messages.add_rows([0], [3], [3.0], {}, [0], MEAN)
+    messages.add_rows([1], [1], [1.0], {"n": torch.tensor([4.0])}, [0], MEAN)
     assert messages.mean("n") == 4.0
 
 

@@ -213,7 +213,7 @@ def test_exposure_is_39_percent_in_round_50_with_a_tenth_of_the_clients() -> Non
         shared = PartMessages()
         for k in sampling.sampled(round):
             sent = {"features": torch.zeros(1, 1, 6), "labels": torch.zeros(1, 1).long()}
-            shared.add_rows([k], [1.0], sent, [0], part.shares)
+            shared.add_rows([k], [1], [1.0], sent, [0], part.shares)
         current = part.collect(current, shared)
         if round == 1:
             assert part.report(current)["exposure"] == 0

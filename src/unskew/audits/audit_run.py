@@ -219,7 +219,7 @@ def _attack_artefact(
 
 
 def _counts(budget: Budget, name: str) -> Attempt:
-    """Numbers of rows, steps or labels are private, and readable without an attack by whoever sees single messages."""
+    """Counts of rows, steps or labels are private; an attacker that sees each client's message reads them directly."""
     if budget.threat.up == "nothing":
         raise NoAttackError("not visible to this attacker")
     if budget.threat.up == "sum":
